@@ -174,7 +174,7 @@ class Slo(Fact):
 
 
 class Margin(Fact):
-    """How much worse a metric may be. 'points' is in the metric's own unit (0.01 of F1 is one point); 'relative' is a share of the baseline."""
+    """How much worse a metric may be: 'points' in the metric's own unit (0.01 of F1 is one point), 'relative' as a share of the baseline."""
 
     value: float = Field(gt=0)
     unit: Literal["points", "relative"]
@@ -228,7 +228,9 @@ class Artifact(Fact):
     parent: Sha256 | None = None
     tools: dict[str, str] = Field(default_factory=dict, description="distribution -> version")
     seconds: float = Field(0.0, ge=0, description="wall time it took to make")
-    notes: dict[str, str] = Field(default_factory=dict, description="what was done: operators quantized, parity, exporter, calibration sha256")
+    notes: dict[str, str] = Field(
+        default_factory=dict, description="what was done: operators quantized, parity, exporter, calibration sha256"
+    )
 
 
 class Host(Fact):

@@ -1,10 +1,10 @@
 """The content-addressed store: written atomically, verified on reading, safe against kill -9 and against two writers.
 
-    objects/ab/ab12...   every artifact, sample and record body, named by its sha256
-    keys/STAGE/KEY.json  what a stage made for a key: a Fact that names objects
-    attempts/ID/         the journal of a migration that has not ended: outcomes by cell, so that a crash redoes nothing
-    records/ID/          record.json and its plots
-    locks/               flock files; the kernel frees them when a process dies
+objects/ab/ab12...   every artifact, sample and record body, named by its sha256
+keys/STAGE/KEY.json  what a stage made for a key: a Fact that names objects
+attempts/ID/         the journal of a migration that has not ended: outcomes by cell, so that a crash redoes nothing
+records/ID/          record.json and its plots
+locks/               flock files; the kernel frees them when a process dies
 """
 
 import hashlib
@@ -13,9 +13,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 from filelock import FileLock
@@ -25,6 +26,7 @@ from tasks.facts import Fact, digest_of
 
 F = TypeVar("F", bound=Fact)
 CHUNK = 1 << 20
+NEW = ".new-"  # begins the name of every file that is being written
 
 
 def home() -> Path:
@@ -42,19 +44,26 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `path` whole or not at all: temporary file, fsync, rename."""
+@contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that appears under `path` whole or not at all: temporary file, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=NEW, delete=False) as file:
+        temporary = Path(file.name)
+        try:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `path` whole or not at all."""
+    with whole(path) as file:
+        file.write(data)
 
 
 class Store:
@@ -76,19 +85,9 @@ class Store:
     def put_file(self, path: Path) -> str:
         """Store a copy of a file; returns its sha256."""
         sha256 = sha256_of(path)
-        target = self._object(sha256)
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
-            os.close(handle)
-            try:
-                shutil.copyfile(path, name)
-                with open(name, "rb+") as file:
-                    os.fsync(file.fileno())
-                os.replace(name, target)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
+        if not self._object(sha256).exists():
+            with whole(self._object(sha256)) as file, path.open("rb") as source:
+                shutil.copyfileobj(source, file, CHUNK)
         return sha256
 
     def put_array(self, array: np.ndarray) -> str:
@@ -108,7 +107,9 @@ class Store:
         if self._seen.get(sha256) != stamp:
             if sha256_of(path) != sha256:
                 path.unlink(missing_ok=True)
-                raise BadArtifact(f"object {sha256[:12]} was changed on disk and has been removed", "run the migration again: it will be made anew")
+                raise BadArtifact(
+                    f"object {sha256[:12]} was changed on disk and has been removed", "run the migration again: it will be made anew"
+                )
             self._seen[sha256] = stamp
         return path
 
@@ -137,7 +138,7 @@ class Store:
             fact = kind.model_validate_json(self._key(stage, key).read_bytes())
         except (FileNotFoundError, ValueError):
             return None
-        return fact if all(self.has(sha) for sha in _objects_of(fact)) else None
+        return fact if all(self.has(sha) for sha in objects_of(fact)) else None
 
     def cached(self, stage: str, key: object, kind: type[F], make: Callable[[], F]) -> F:
         """The stage's result for this key: found, or made once while others with the same key wait. Failures are not kept."""
@@ -154,6 +155,13 @@ class Store:
         return self.root / "keys" / stage / f"{digest_of(key)}.json"
 
     # ---- locks and scratch space
+
+    def tidy(self) -> None:
+        """Remove what a killed process left half-written more than an hour ago."""
+        for path in [*self.root.glob(f"**/{NEW}*"), *self.root.glob("scratch/*")]:
+            with suppress(FileNotFoundError):
+                if datetime.now(UTC).timestamp() - path.stat().st_mtime > 3600:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     @contextmanager
     def lock(self, name: str, timeout_s: float = -1) -> Iterator[None]:
@@ -172,14 +180,14 @@ class Store:
             yield Path(name)
 
 
-def _objects_of(fact: Fact) -> list[str]:
+def objects_of(fact: Fact) -> list[str]:
     """Digests of the objects a fact names: `sha256` of an artifact, `samples` of a score or a repeat."""
     found = []
     for name, value in fact:
         if name in ("sha256", "samples") and isinstance(value, str):
             found.append(value)
         elif isinstance(value, Fact):
-            found += _objects_of(value)
+            found += objects_of(value)
         elif isinstance(value, tuple):
-            found += [sha for item in value if isinstance(item, Fact) for sha in _objects_of(item)]
+            found += [sha for item in value if isinstance(item, Fact) for sha in objects_of(item)]
     return found
