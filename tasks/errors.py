@@ -8,6 +8,7 @@ PipelineError
 |  |- MissingExtra     a library is not installed
 |  |- WrongDevice      we got another device, provider or precision than we asked for
 |  |- BadArtifact      a stored file is not what its digest says, or a record was edited
+|  |- Stale            a word was given on a decision that is not this one any more
 |  |- NoQuote          no price for this target on this day
 |  `- ChildFailed      a measuring or building process crashed, hung or ran out of memory
 `- Transient           the network, a server or a lock; stages retry these
@@ -60,6 +61,10 @@ class WrongDevice(Terminal):
 
 class BadArtifact(Terminal):
     """A stored file is not what its digest says, or a record was edited."""
+
+
+class Stale(Terminal):
+    """A word was given on a decision that is not this one any more."""
 
 
 class NoQuote(Terminal):
