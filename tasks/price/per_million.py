@@ -16,7 +16,7 @@ def usd_per_million(per_hour: Decimal, rate_per_s: Decimal, utilisation: Decimal
     return MILLION * per_hour / (SECONDS_PER_HOUR * rate_per_s * utilisation)
 
 
-def cost(cell: Cell, rate_per_s: float, rate_low: float, rate_high: float, quote: Quote, policy: Policy, *, baseline: bool = False) -> Cost:
+def cost(cell: Cell, rate_per_s: float, rate_low: float, rate_high: float, quote: Quote, policy: Policy, *, baseline: bool = False) -> Cost:  # noqa: PLR0917 a fixed stage signature
     """Cost per million inferences of a cell on its rented instance.
 
     Args:

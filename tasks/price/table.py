@@ -60,7 +60,7 @@ def _rows(path: Path, text: str) -> Iterator[Quote]:
         for row in reader:
             yield _quote(f"{path} line {reader.line_num}", row)
     except csv.Error as error:
-        raise BadRequest(f"{path} line {reader.line_num} is not CSV: {error}", "quote a value that contains a comma") from error
+        raise BadRequest(f"{path} is not CSV after line {reader.line_num}: {error}", "quote a value that contains a comma") from error
 
 
 def _check_header(path: Path, header: Sequence[str]) -> None:
