@@ -1,14 +1,16 @@
-"""The two protocols every runtime is put behind."""
+"""The two protocols every runtime is put behind, and what all of them need."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 
-from tasks.facts import Cell, Placement
+from tasks.errors import BadRequest, PipelineError, Unsupported
+from tasks.facts import Cell, Placement, TensorSpec
+from tasks.optional import installed
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -51,3 +53,67 @@ class Backend(Protocol):
 
     def open(self, engine: Path, cell: Cell) -> AbstractContextManager[Session]:
         """Load the engine, read back what was really got (WrongDevice when it is another device)."""
+
+
+MODULES = {"onnxruntime": "", "nncf": "intel"}  # toolkit -> the extra that brings it; "" is always there
+
+
+def refusal(cell: Cell, backend: Backend, modules: Mapping[str, str]) -> str | None:
+    """Why a backend that runs on this machine's processor cannot run the cell.
+
+    Args:
+        cell: the square in question.
+        backend: who asks.
+        modules: what it imports, with the extra that installs each.
+    """
+    target, recipe = cell.target, cell.recipe
+    if target.simulated:
+        return f"{target.name} is simulated and {backend.name} is not: use the backend 'simulated' for it"
+    if target.device != "cpu":
+        return f"{backend.name} runs on processors here, and {target.name} is {target.vendor} {target.arch}: that needs its hardware"
+    if recipe.backends and backend.name not in recipe.backends:
+        return f"recipe {recipe.name} is for {', '.join(recipe.backends)}, not for {backend.name}"
+    if backend.wants == "pt2" and recipe.method != "none":
+        return f"recipe {recipe.name} changes an ONNX graph and {backend.name} takes the torch program: use fp32, or an ONNX backend"
+    toolkit = {} if recipe.toolkit == "none" else {recipe.toolkit: MODULES[recipe.toolkit]}
+    return not_installed({**modules, **toolkit})
+
+
+def not_installed(modules: Mapping[str, str]) -> str | None:
+    """One sentence for the first module that is not here, with the command that installs it; None when all are."""
+    for module, extra in modules.items():
+        if not installed(module):
+            return f"{module} is not installed: pip install -c deployments/constraints.txt -e '.{f'[{extra}]' if extra else ''}'"
+    return None
+
+
+@contextmanager
+def in_words_of(toolkit: str, doing: str) -> Iterator[None]:
+    """Whatever a toolkit raises becomes Unsupported, with the first lines of its own words."""
+    try:
+        yield
+    except PipelineError:
+        raise
+    except Exception as error:
+        raise Unsupported(f"{toolkit} failed while {doing}: {words_of(error)}") from error
+
+
+def words_of(error: BaseException, limit: int = 300) -> str:
+    """An error's own words on one line, shortened."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def checked(inputs: Tensors, specs: Sequence[TensorSpec]) -> dict[str, np.ndarray]:
+    """Contiguous inputs in the order of `specs`; BadRequest when a name, dtype or fixed dimension is not what the engine takes."""
+    wanted = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in specs)
+    if set(inputs) != {spec.name for spec in specs}:
+        raise BadRequest(f"the engine was given inputs {', '.join(sorted(inputs)) or 'of no name'}", f"it takes {wanted}")
+    for spec in specs:
+        array = inputs[spec.name]
+        if str(array.dtype) != spec.dtype:
+            raise BadRequest(f"input {spec.name} is {array.dtype}", f"the engine takes {wanted}")
+        fits = all(isinstance(size, str) or size == got for size, got in zip(spec.shape, array.shape, strict=False))
+        if array.ndim != len(spec.shape) or not fits:
+            raise BadRequest(f"input {spec.name} has shape {list(array.shape)}", f"the engine takes {wanted}")
+    return {spec.name: np.ascontiguousarray(inputs[spec.name]) for spec in specs}
