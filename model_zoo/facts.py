@@ -3,6 +3,7 @@
 An entry knows its weights, its labelled data and how outputs are scored. It knows nothing of backends, timing or money.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,3 +66,8 @@ class Entry(Protocol):
 
     def score(self, outputs: Sequence[Tensors], labels: Mapping[str, np.ndarray]) -> np.ndarray:
         """float64 (samples, 2): numerator and denominator of the metric per sample, from the outputs of the feeds in order."""
+
+
+def data_digest(split: Split) -> str:
+    """sha256 over the hashes of a split's samples, in order: what binds a score to the data it was made on."""
+    return hashlib.sha256("\n".join(split.hashes).encode()).hexdigest()
