@@ -6,6 +6,7 @@ What a person writes is an `Ask`; `plan` resolves it into a `Request`, or says i
 import tomllib
 from collections.abc import Iterable
 from datetime import date
+from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +19,9 @@ from tasks.facts import Cell, Fact, ModelSpec, Policy, Recipe, Request, Slo, Tar
 from tasks.price import find_quote, quotes
 
 F = TypeVar("F", bound=Fact)
+T = TypeVar("T")
 DEPLOYMENTS = Path(__file__).resolve().parent.parent / "deployments"
+CHANGEABLE = ("min_saving", "utilisation", "migration_usd", "amortise_millions", "max_price_age_days", "finalists")
 LOCAL_BACKENDS = tuple(name for name in WHERE if name != "simulated")
 
 
@@ -31,6 +34,7 @@ class Ask(Fact):
     backends: tuple[str, ...] = Field(("ort", "openvino", "inductor"), description="runtimes to try on local targets")
     recipes: tuple[str, ...] = Field((), description="precisions and how they are reached; empty means the whole ladder")
     policy: str = "default"
+    changes: dict[str, Decimal] = Field(default_factory=dict, description="policy fields about money or utilisation, overridden")
     slo: Slo = Slo()
 
 
@@ -54,14 +58,19 @@ def read_ask(path: Path) -> Ask:
     return _parse(Ask, _toml(path), str(path))
 
 
+def ask_from(words: dict) -> Ask:
+    """An Ask from command-line words."""
+    return _parse(Ask, words, "what was asked for")
+
+
 def plan(ask: Ask, spec: ModelSpec, on: date) -> Request:
     """Resolve an Ask. Raises BadRequest for a name that is not known or a matrix that is empty, NoQuote for a target without a price."""
     known, ladder = targets(), recipes()
-    policy = pick("policy", ask.policy, policies())
+    policy = _changed(pick("policy", ask.policy, policies()), ask.changes)
     baseline = _cell(ask.baseline, spec.id, known, ladder)
     wanted = [pick("target", name, known) for name in ask.targets]
     rungs = [pick("recipe", name, ladder) for name in ask.recipes or ladder]
-    runtimes = [pick("backend", name, dict.fromkeys(LOCAL_BACKENDS, "")) and name for name in ask.backends]
+    runtimes = [pick("backend", name, dict(zip(LOCAL_BACKENDS, LOCAL_BACKENDS, strict=True))) for name in ask.backends]
     matrix = [
         Cell(model=spec.id, recipe=recipe, backend=backend, target=target)
         for target in wanted
@@ -78,7 +87,7 @@ def plan(ask: Ask, spec: ModelSpec, on: date) -> Request:
     return Request(model=spec.id, model_digest=spec.digest, baseline=baseline, candidates=candidates, slo=ask.slo, policy=policy)
 
 
-def pick(what: str, name: str, among: dict[str, F]) -> F:
+def pick(what: str, name: str, among: dict[str, T]) -> T:
     """`among[name]`, or BadRequest with the nearest right name and all of them."""
     if name in among:
         return among[name]
@@ -100,6 +109,13 @@ def _cell(text: str, model: str, known: dict[str, Target], ladder: dict[str, Rec
     backend, recipe, target = parse_cell(text)
     pick("backend", backend, dict.fromkeys(WHERE, ""))
     return Cell(model=model, recipe=pick("recipe", recipe, ladder), backend=backend, target=pick("target", target, known))
+
+
+def _changed(policy: Policy, changes: dict[str, Decimal]) -> Policy:
+    for name in changes:
+        if name not in CHANGEABLE:
+            raise BadRequest(f"{name!r} cannot be changed beside a policy", f"what can: {', '.join(CHANGEABLE)}")
+    return _parse(Policy, {**policy.model_dump(), **changes}, f"policy {policy.name} with changes")
 
 
 def _makes_sense(recipe: Recipe, backend: str, target: Target, spec: ModelSpec) -> bool:

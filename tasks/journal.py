@@ -7,24 +7,24 @@ tried again. The attempt is closed when its record is written and published.
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from filelock import Timeout
 
 from tasks.errors import BadRequest
-from tasks.facts import Cell, Evidence, Mode, Request
+from tasks.facts import Cell, Evidence, Mode, Request, Unmeasured
 from tasks.store import Store, objects_of, write_atomically
 
 KEPT_FOR = timedelta(hours=24)  # an older attempt is begun anew: its evidence would be of another day
 
 
 class Attempt:
-    """One migration under way. `record_id` is fixed when it begins, so that finishing twice writes one record."""
+    """One migration under way. Its record is dated by `started`, so that finishing twice writes one record."""
 
-    def __init__(self, folder: Path, request: Request, record_id: str, started: datetime, store: Store) -> None:
-        self.folder, self.request, self.record_id, self.started, self.store = folder, request, record_id, started, store
+    def __init__(self, folder: Path, request: Request, started: datetime, store: Store) -> None:
+        self.folder, self.request, self.started, self.store = folder, request, started, store
 
     @property
     def id(self) -> str:
@@ -44,6 +44,21 @@ class Attempt:
         write_atomically(self._file(evidence.cell, evidence.mode), evidence.model_dump_json(indent=1).encode())
         return evidence
 
+    def fail(self, outcome: Unmeasured) -> None:
+        """Journal why a cell has no numbers; forgotten when the attempt is resumed, so that it is tried again."""
+        write_atomically(self.folder / f"{outcome.cell.digest[:32]}.unmeasured.json", outcome.model_dump_json(indent=1).encode())
+
+    def outcomes(self) -> tuple[Evidence | Unmeasured, ...]:
+        """What is known of each cell, baseline first: its valid evidence, else its screen, else why there is none."""
+        return tuple(self._outcome(cell) for cell in (self.request.baseline, *self.request.candidates))
+
+    def _outcome(self, cell: Cell) -> Evidence | Unmeasured:
+        with suppress(FileNotFoundError):
+            failed = Unmeasured.model_validate_json((self.folder / f"{cell.digest[:32]}.unmeasured.json").read_bytes())
+            return self.find(cell, "valid") or failed
+        known = self.find(cell, "valid") or self.find(cell, "screen")
+        return known or Unmeasured(cell=cell, stage="plan", reason="its sweep did not come so far")
+
     def close(self) -> None:
         """The record is written and published: nothing is left to resume."""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -59,7 +74,10 @@ def begin(request: Request, store: Store) -> Iterator[Attempt]:
     store.tidy()
     try:
         with store.lock(f"attempt-{attempt_id}", timeout_s=0):
-            yield _resume(attempt_id, store) or _start(attempt_id, request, store)
+            attempt = _resume(attempt_id, store) or _start(attempt_id, request, store)
+            for failed in attempt.folder.glob("*.unmeasured.json"):
+                failed.unlink()
+            yield attempt
     except Timeout:
         raise BadRequest("this very migration is already running", "wait for it, or stop it first") from None
 
@@ -82,13 +100,12 @@ def _resume(attempt_id: str, store: Store) -> Attempt | None:
     if datetime.now(UTC) - started > KEPT_FOR:
         shutil.rmtree(folder)
         return None
-    return Attempt(folder, request, body["record_id"], started, store)
+    return Attempt(folder, request, started, store)
 
 
 def _start(attempt_id: str, request: Request, store: Store) -> Attempt:
     folder = store.root / "attempts" / attempt_id
     started = datetime.now(UTC)
-    record_id = f"{started:%Y%m%d-%H%M%S}-{request.model}-{request.digest[:6]}"
-    body = {"request": request.model_dump(mode="json"), "record_id": record_id, "started": started.isoformat()}
+    body = {"request": request.model_dump(mode="json"), "started": started.isoformat()}
     write_atomically(folder / "attempt.json", json.dumps(body, indent=1).encode())
-    return Attempt(folder, request, record_id, started, store)
+    return Attempt(folder, request, started, store)

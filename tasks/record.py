@@ -15,9 +15,17 @@ ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 log = logging.getLogger("crossgrade")
 
 
-def new(model: ModelSpec, request: Request, outcomes: Sequence[Outcome], costs: Sequence[Cost], decision: Decision, store: Store) -> Record:  # noqa: PLR0917
-    """A record of a decision made now; its id is the UTC time, the model and six digits of the decision."""
-    created = datetime.now(UTC)
+def new(  # noqa: PLR0917
+    model: ModelSpec,
+    request: Request,
+    outcomes: Sequence[Outcome],
+    costs: Sequence[Cost],
+    decision: Decision,
+    store: Store,
+    created: datetime | None = None,
+) -> Record:
+    """A record of a decision; its id is the UTC time, the model and six digits of the decision, so the same made twice is one record."""
+    created = created or datetime.now(UTC)
     earlier = [old for old in records(store) if _same_question(old.request, request)]
     return Record(
         version=RECORD_VERSION,

@@ -1,0 +1,99 @@
+"""One target's share of a migration: prepare every cell, screen all, time the best properly, judge those on evaluation data.
+
+    python -m flows migrate ...      runs it in this process
+    sweep/TARGET                     is the deployment on the work pool of a target; the migrate flow starts it
+
+A lease on the device is held around the whole sweep, builds included: a compiler beside a stopwatch is noise.
+"""
+
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+
+from prefect import flow
+from prefect.deployments import run_deployment
+
+from tasks import journal
+from tasks.cells import Prepared, Steps
+from tasks.decide import shortlist
+from tasks.facts import Cell, Evidence, Unmeasured
+from tasks.host import lease
+from tasks.journal import Attempt
+from tasks.stages import AS_TASKS
+from tasks.store import Store
+
+log = logging.getLogger("crossgrade")
+
+
+@flow(name="sweep", flow_run_name="sweep {target}", persist_result=False)
+async def sweep(attempt: str, target: str) -> None:
+    """Prepare, time and judge one target's cells of a migration that is under way.
+
+    Args:
+        attempt: The migration's name in the journal; the migrate flow gives it.
+        target: The target whose cells are run; this worker must serve it.
+    """
+    sweep_target(journal.resume(attempt, Store()), target, AS_TASKS)
+
+
+async def by_worker(attempt: Attempt, target: str) -> None:
+    """Send a target's share to the worker of its pool and wait. A sweep that crashes leaves what it finished in the journal."""
+    run = await run_deployment(f"sweep/{target}", parameters={"attempt": attempt.id, "target": target}, poll_interval=1, timeout=None)
+    if run.state is None or not run.state.is_completed():
+        log.warning("sweep of %s ended as %s: its unfinished cells are reported as not measured", target, run.state and run.state.name)
+
+
+def sweep_target(attempt: Attempt, target: str, steps: Steps = Steps()) -> None:  # noqa: B008 (a tuple of functions)
+    """Run one target's cells; what ends is journalled, so that a crash redoes none of it."""
+    request, store = attempt.request, attempt.store
+    cells = [cell for cell in (request.baseline, *request.candidates) if cell.target.name == target]
+    with lease(cells[0].target.device):
+        ready = _prepare(cells, attempt, steps)
+        screened = [_screen(one, attempt, steps) for one in ready if one.cell != request.baseline]
+        reference = _reference(ready, attempt)
+        finalists, _ = shortlist([one for one in screened if one], reference, request.policy, store)
+        _final([one for one in ready if one.cell == request.baseline or one.cell.digest in finalists], attempt, steps)
+
+
+def _prepare(cells: list[Cell], attempt: Attempt, steps: Steps) -> list[Prepared]:
+    """Two builds at a time on two cores; nothing is timed meanwhile."""
+    pool = ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1))
+    try:
+        futures = [pool.submit(copy_context().run, steps.prepare, cell, attempt.store) for cell in cells]
+        outcomes = []
+        for number, (cell, future) in enumerate(zip(cells, futures, strict=True), start=1):
+            outcomes.append(future.result())
+            log.info("%s: prepared %d of %d: %s", cell.target.name, number, len(cells), cell.name)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    for outcome in outcomes:
+        if isinstance(outcome, Unmeasured):
+            attempt.fail(outcome)
+    return [outcome for outcome in outcomes if isinstance(outcome, Prepared)]
+
+
+def _screen(one: Prepared, attempt: Attempt, steps: Steps) -> Evidence | None:
+    """Seconds a cell, to rank and to drop."""
+    if (found := attempt.find(one.cell, "screen")) is not None:
+        return found
+    return _keep(steps.clock([one], attempt.request.policy.screen, attempt.store)[0], attempt)
+
+
+def _reference(ready: list[Prepared], attempt: Attempt):  # noqa: ANN202
+    """The baseline's score on development data: from this sweep, or from the one that ran before on the baseline's target."""
+    baseline = attempt.request.baseline
+    here = next((one.development for one in ready if one.cell == baseline), None)
+    there = attempt.find(baseline, "valid")
+    return here or (there and there.development)
+
+
+def _final(ready: list[Prepared], attempt: Attempt, steps: Steps) -> None:
+    """Time baseline and finalists in turn, then judge them on data that chose nothing."""
+    left = [one for one in ready if attempt.find(one.cell, "valid") is None]
+    for outcome in steps.clock(left, attempt.request.policy.valid, attempt.store) if left else []:
+        _keep(steps.judge(outcome, attempt.store) if isinstance(outcome, Evidence) else outcome, attempt)
+
+
+def _keep(outcome: Evidence | Unmeasured, attempt: Attempt) -> Evidence | None:
+    return attempt.keep(outcome) if isinstance(outcome, Evidence) else attempt.fail(outcome)
