@@ -30,6 +30,9 @@ class Fact(BaseModel):
         """sha256 of the canonical JSON: equal facts have equal digests, on every machine."""
         return digest_of(self.model_dump(mode="json"))
 
+    def __hash__(self) -> int:
+        return hash(self.digest)  # fields may be dicts, which have no hash of their own
+
 
 def digest_of(value: object) -> str:
     """sha256 of a JSON value with sorted keys and no spaces."""
@@ -174,7 +177,7 @@ class Slo(Fact):
 
 
 class Margin(Fact):
-    """How much worse a metric may be: 'points' in the metric's own unit (0.01 of F1 is one point), 'relative' as a share of the baseline."""
+    """How much worse a metric may be: 'points' in the metric's unit (0.01 of F1 is one point), 'relative' as a share of the baseline."""
 
     value: float = Field(gt=0)
     unit: Literal["points", "relative"]

@@ -15,6 +15,25 @@ from tasks.errors import BadArtifact, BadRequest
 from tasks.facts import Artifact
 from tasks.store import Store
 
+HOLD = """
+import sys, time
+from pathlib import Path
+from tasks.store import Store
+with Store(Path(sys.argv[1])).lock("x"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+WRITE = """
+import itertools, sys
+from pathlib import Path
+from tasks.store import Store
+store = Store(Path(sys.argv[1]))
+print("go", flush=True)
+for number in itertools.count():
+    store.put(str(number).encode() * 200_000)
+"""
+
 
 @pytest.fixture
 def store(tmp_path):
@@ -91,7 +110,7 @@ def _make_slowly(root: str, log: str) -> None:
     store = Store(Path(root))
 
     def make():
-        with open(log, "a") as file:
+        with Path(log).open("a") as file:
             file.write("made\n")
         time.sleep(0.5)
         return artifact(store, b"slow")
@@ -112,8 +131,7 @@ def test_two_processes_with_one_key_make_it_once(tmp_path):
 
 def test_a_lock_is_free_again_after_kill_9(store):
     """The kernel frees what a killed process held."""
-    code = f"from pathlib import Path; from tasks.store import Store; import time\nwith Store(Path({str(store.root)!r})).lock('x'): print('held', flush=True); time.sleep(60)"
-    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(store.root)], stdout=subprocess.PIPE)
     assert holder.stdout.readline() == b"held\n"
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
@@ -123,8 +141,7 @@ def test_a_lock_is_free_again_after_kill_9(store):
 
 def test_a_writer_killed_at_any_moment_leaves_no_half_object(tmp_path):
     """Every object that can be seen is whole."""
-    code = f"from pathlib import Path; from tasks.store import Store\ns = Store(Path({str(tmp_path)!r}))\nprint('go', flush=True)\ni = 0\nwhile True:\n    i += 1\n    s.put(str(i).encode() * 200_000)"
-    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    writer = subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path)], stdout=subprocess.PIPE)
     writer.stdout.readline()
     time.sleep(0.3)
     writer.kill()
