@@ -6,10 +6,11 @@ with its form, the JSON in the record and the JSON Schema. Percentiles, means an
 
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,6 +30,12 @@ class Fact(BaseModel):
     def digest(self) -> str:
         """sha256 of the canonical JSON: equal facts have equal digests, on every machine."""
         return digest_of(self.model_dump(mode="json"))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with changes, whose digest is its own: pydantic would copy the cached one."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("digest", None)
+        return copied
 
     def __hash__(self) -> int:
         return hash(self.digest)  # fields may be dicts, which have no hash of their own
@@ -436,6 +443,21 @@ class Approval(Fact):
     comment: str = Field("", max_length=4000)
     at: datetime
     via: str = Field("cli", description="cli, prefect, nightly")
+
+
+class Night(Fact):
+    """What a nightly run found about an approved migration."""
+
+    record: Name
+    at: datetime
+    verdict: Literal["same", "faster", "slower", "ambiguous", "broken"]
+    ratio: float | None = Field(None, description="champion's rate over the baseline's, tonight over then: 0.9 is 10% slower")
+    low: float | None = None
+    high: float | None = None
+    detail: str
+    changes: tuple[str, ...] = Field((), description="what differs between then and now: driver, library, compiler, host")
+    decision: Decision
+    outcomes: tuple[Outcome, ...]
 
 
 class Record(Fact):
