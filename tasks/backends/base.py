@@ -1,5 +1,7 @@
 """The two protocols every runtime is put behind, and what all of them need."""
 
+import logging
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -117,3 +119,22 @@ def checked(inputs: Tensors, specs: Sequence[TensorSpec]) -> dict[str, np.ndarra
         if array.ndim != len(spec.shape) or not fits:
             raise BadRequest(f"input {spec.name} has shape {list(array.shape)}", f"the engine takes {wanted}")
     return {spec.name: np.ascontiguousarray(inputs[spec.name]) for spec in specs}
+
+
+@contextmanager
+def quiet(*loggers: str) -> Iterator[None]:
+    """Keep toolkits from talking, and from changing how everyone else logs: some set the root logger to INFO when imported."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    levels = {name: logging.getLogger(name).level for name in loggers}
+    try:
+        for name in loggers:
+            logging.getLogger(name).setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
+        for name, old in levels.items():
+            logging.getLogger(name).setLevel(old)
