@@ -100,17 +100,13 @@ def pick(cores: int | None) -> list[int] | None:
 def _run(function: str, ask: IO[bytes], answer: IO[bytes], timeout_s: float, cores: int | None) -> tuple[int | None, str]:
     """Start the child, wait without polling, kill what is left of its group. Returns (return code or None after a timeout, tail)."""
     command = [sys.executable, "-m", "tasks.child", function, str(answer.fileno())]
-    child = subprocess.Popen(
-        command,
-        stdin=ask,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        pass_fds=(answer.fileno(),),
-        env=_environment(cores),
-        start_new_session=True,
-    )
+    streams = {"stdin": ask, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "pass_fds": (answer.fileno(),)}
+    try:
+        child = subprocess.Popen(command, **streams, env=_environment(cores), start_new_session=True)
+    except OSError as error:
+        raise ChildFailed(f"cannot start a process for {function}: {error}", "free memory or processes on this host") from error
     said = bytearray()
-    reader = threading.Thread(target=_keep_tail, args=(child.stdout, said), daemon=True)
+    reader = threading.Thread(target=_keep_tail, args=(child.stdout, said), daemon=True)  # ends with the last writer
     reader.start()
     ended = False
     try:
@@ -134,7 +130,7 @@ def _wait(pid: int, timeout_s: float) -> bool:
 def _keep_tail(pipe: IO[bytes], said: bytearray) -> None:
     """Drain a pipe, keep its last bytes."""
     with pipe:
-        while chunk := pipe.read1(TAIL_BYTES):
+        while chunk := os.read(pipe.fileno(), TAIL_BYTES):
             said += chunk
             del said[:-TAIL_BYTES]
 

@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -89,11 +90,11 @@ class Activity(NamedTuple):
         busy = sum(sum(core) - core.idle - getattr(core, "iowait", 0) - getattr(core, "guest", 0) for core in mine)
         return cls(time.perf_counter_ns(), busy, time.process_time())
 
-    def foreign_cores(self) -> float:
+    def foreign_cores(self, later: "Activity | None" = None) -> float:
         """How many of these cores' worth of work others have done since: 0.5 is half a core. Accurate to about 10 ms of it."""
-        now = Activity.now()
-        seconds = (now.wall_ns - self.wall_ns) / 1e9
-        return max(0.0, (now.busy_s - self.busy_s) - (now.own_s - self.own_s)) / seconds if seconds else 0.0
+        later = later or Activity.now()
+        seconds = (later.wall_ns - self.wall_ns) / 1e9
+        return max(0.0, (later.busy_s - self.busy_s) - (later.own_s - self.own_s)) / seconds if seconds else 0.0
 
 
 def busy(window_s: float = 0.2) -> str:
@@ -111,25 +112,33 @@ def crowded(foreign_cores: float) -> str:
 # ------------------------------------------------------------------------------------------------ whose turn is it?
 
 
+_held: ContextVar[frozenset[str]] = ContextVar("held", default=frozenset())
+
+
 @contextmanager
 def lease(device: str) -> Iterator[None]:
     """Hold a device of this host, alone among all processes and checkouts of this user; waits for its turn.
 
-    `cpu` is one lease whatever the number of threads; every simulated device has its own. A thread may take a lease it already
-    holds. The lock is the kernel's: it is free again when its holder dies, kill -9 included.
+    `cpu` is one lease whatever the number of threads; every simulated device has its own. Whoever holds a lease may take it again,
+    also in a thread or task that got a copy of its context. The lock is the kernel's: it is free again when its holder dies,
+    kill -9 included.
     """
-    folder = _leases()
     name = re.sub(r"[^a-z0-9._-]", "_", device.lower())[:64].lstrip(".") or "_"
-    lock, holder = FileLock(folder / f"{name}.lock", is_singleton=True, poll_interval=WAIT_S), folder / f"{name}.pid"
+    if name in _held.get():
+        yield
+        return
+    lock, holder = FileLock(_leases() / f"{name}.lock", thread_local=False), _leases() / f"{name}.pid"
     try:
         lock.acquire(timeout=0)
     except Timeout:
         log.info("waiting for %s: held by pid %s", device, _holder(holder))
-        lock.acquire()
+        lock.acquire(poll_interval=WAIT_S)
+    token = _held.set(_held.get() | {name})
     try:
         holder.write_text(str(os.getpid()))
         yield
     finally:
+        _held.reset(token)
         lock.release()
 
 

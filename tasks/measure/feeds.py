@@ -15,7 +15,8 @@ def store_feeds(feeds: Sequence[Tensors], store: Store) -> str:
     if not feeds:
         raise BadModel("there are no feeds to measure with", "let the entry's requests() return at least one")
     buffer = io.BytesIO()
-    np.savez(buffer, **{f"{index}/{name}": np.asarray(array) for index, feed in enumerate(feeds) for name, array in feed.items()})
+    arrays = {f"{index}/{name}": np.asarray(array) for index, feed in enumerate(feeds) for name, array in feed.items()}
+    np.savez(buffer, allow_pickle=False, **arrays)  # type: ignore[arg-type]  # no input is called allow_pickle: names begin with an index
     return store.put(buffer.getvalue())
 
 
