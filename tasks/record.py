@@ -26,17 +26,18 @@ def new(  # noqa: PLR0917
 ) -> Record:
     """A record of a decision; its id is the UTC time, the model and six digits of the decision, so the same made twice is one record."""
     created = created or datetime.now(UTC)
-    earlier = [old for old in records(store) if _same_question(old.request, request)]
+    record_id = f"{created:%Y%m%d-%H%M%S}-{model.id[:40]}-{decision.digest[:6]}"
+    earlier = [old.id for old in records(store) if _same_question(old.request, request) and old.id != record_id]
     return Record(
         version=RECORD_VERSION,
-        id=f"{created:%Y%m%d-%H%M%S}-{model.id[:40]}-{decision.digest[:6]}",
+        id=record_id,
         created=created,
         model=model,
         request=request,
         outcomes=tuple(outcomes),
         costs=tuple(costs),
         decision=decision,
-        supersedes=earlier[0].id if earlier else None,
+        supersedes=earlier[0] if earlier else None,
     )
 
 

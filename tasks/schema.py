@@ -51,7 +51,7 @@ def _opened(data: bytes, where: str) -> tuple[int, Body]:
     try:
         file = json.loads(data)
         version, digest, body = file["version"], file["sha256"], file["record"]
-        intact = isinstance(version, int) and isinstance(body, dict) and version >= 1
+        intact = type(version) is int and isinstance(body, dict) and version >= 1
         same = intact and digest_of(body) == digest
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadArtifact(f"{where} is not a record file", "a record is {version, sha256, record} in JSON") from error
