@@ -19,8 +19,8 @@ def installed(module: str) -> bool:
 
 def need(module: str, extra: str) -> ModuleType:
     """Import `module`, or raise MissingExtra with the command that installs it."""
-    if not installed(module.split(".")[0]):
-        raise MissingExtra(f"{module} is not installed", f"pip install -c constraints.txt -e '.[{extra}]'")
+    if not installed(module.split(".", maxsplit=1)[0]):
+        raise MissingExtra(f"{module} is not installed", f"pip install -c deployments/constraints.txt -e '.[{extra}]'")
     return import_module(module)
 
 

@@ -1,0 +1,38 @@
+"""Price what was measured: the day's quote for each target, and the cost of each cell at its measured rate."""
+
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from tasks.errors import NoQuote
+from tasks.facts import Cost, Evidence, Outcome, Request
+from tasks.price.per_million import cost
+from tasks.price.table import find_quote, quotes
+from tasks.stats import Rate, throughput
+from tasks.store import Store
+
+PRICES = Path(__file__).resolve().parents[2] / "deployments" / "prices.csv"
+
+
+def price(request: Request, outcomes: Sequence[Outcome], store: Store, on: date) -> tuple[tuple[Cost, ...], dict[str, str]]:
+    """Costs of the measured cells, and for each that has no price its cell digest with the reason."""
+    known, costs, unpriced = quotes(PRICES), [], {}
+    for evidence in outcomes:
+        if not isinstance(evidence, Evidence):
+            continue
+        try:
+            quote = find_quote(known, evidence.cell.target, on, request.policy.max_price_age_days)
+        except NoQuote as error:
+            unpriced[evidence.cell.digest] = str(error)
+            continue
+        rate = rate_of(evidence, store, request.policy.confidence)
+        is_baseline = evidence.cell == request.baseline
+        costs.append(cost(evidence.cell, rate.value, rate.low, rate.high, quote, request.policy, baseline=is_baseline))
+    return tuple(costs), unpriced
+
+
+def rate_of(evidence: Evidence, store: Store, confidence: float = 0.95) -> Rate:
+    """Requests a second of a cell, with its interval over fresh processes."""
+    repeats = evidence.timing.repeats
+    samples = [store.array(repeat.samples) for repeat in repeats]
+    return throughput(repeats, samples, evidence.timing.workload.batch, confidence)
