@@ -1,7 +1,7 @@
 """ONNX Runtime: its execution providers are instances of one class. The engine is the ONNX file itself."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,14 +58,16 @@ class OrtBackend:
             raise WrongDevice(
                 f"asked ONNX Runtime for {self.provider}, got {session.get_providers()[0]}", "install that provider's libraries"
             )
-        yield OrtSession(session, placement_of(session, self.provider, cell))
+        yield OrtSession(session, self.provider, cell)
 
 
 class OrtSession:
     """A loaded graph. `step` is `run`: what a service calls, and host to host for every provider."""
 
-    def __init__(self, session: "onnxruntime.InferenceSession", placement: Placement) -> None:
-        self.placement = placement
+    def __init__(self, session: "onnxruntime.InferenceSession", provider: str, cell: Cell) -> None:
+        nodes = [(part.ep_name, node.op_type) for part in session.get_provider_graph_assignment_info() for node in part.get_nodes()]
+        self.operators = [kind for _, kind in nodes]
+        self.placement = _placement(session, nodes, provider, cell)
         self._session = session
         self._specs = specs_of(session)
         self._names = [output.name for output in session.get_outputs()]
@@ -115,14 +117,13 @@ def load(engine: Path, provider: str, threads: int, optimised: Path | None = Non
         return ort.InferenceSession(str(engine), options, providers=[provider])
 
 
-def placement_of(session: "onnxruntime.InferenceSession", provider: str, cell: Cell) -> Placement:
-    """Which provider got which nodes of the optimised graph, and how many of them compute in low precision."""
-    nodes = [(part.ep_name, node.op_type) for part in session.get_provider_graph_assignment_info() for node in part.get_nodes()]
+def _placement(session: "onnxruntime.InferenceSession", nodes: Sequence[tuple[str, str]], provider: str, cell: Cell) -> Placement:
+    """Which provider got which nodes, before kernels are fused, and what the optimised graph computes in."""
     elsewhere = [kind for name, kind in nodes if name != provider]
     return Placement(
         device=cell.target.device,
         providers=tuple(session.get_providers()),
-        precision=session.get_modelmeta().custom_metadata_map.get(EXECUTES) or precision_of(kind for _, kind in nodes),
+        precision=session.get_modelmeta().custom_metadata_map.get(EXECUTES, "unknown"),
         threads=session.get_session_options().intra_op_num_threads,
         nodes=len(nodes),
         nodes_elsewhere=len(elsewhere),

@@ -31,7 +31,8 @@ def load(path: Path) -> tuple["torch.export.ExportedProgram", str]:
     import torch
 
     extra = {PORTS: ""}
-    return torch.export.load(path, extra_files=extra), extra[PORTS]
+    with path.open("rb") as file:  # a path would have to end in .pt2, and the store names files by their digest
+        return torch.export.load(file, extra_files=extra), extra[PORTS]
 
 
 def dump_ports(inputs: Sequence[TensorSpec], outputs: Sequence[str]) -> str:

@@ -34,13 +34,14 @@ def kinds(path: Path) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
 
 
-def between_scales(path: Path) -> Counter[str]:
-    """Operators that read dequantized values: what a runtime may compute in INT8."""
+def between_scales(path: Path, operators: Sequence[str]) -> Counter[str]:
+    """Operators that read dequantized values, of those asked for: what a runtime may compute in INT8."""
     import onnx
 
     graph = onnx.load(path).graph
     dequantized = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.output}
-    return Counter(n.op_type for n in graph.node if n.op_type != "QuantizeLinear" and dequantized & set(n.input))
+    reading = [node.op_type for node in graph.node if node.op_type != "QuantizeLinear" and dequantized & set(node.input)]
+    return Counter(kind for kind in reading if not operators or kind in operators)
 
 
 def counted(found: Counter[str], recipe: str) -> str:

@@ -1,8 +1,11 @@
 """Static INT8 with NNCF: OpenVINO's own post-training quantization, on the OpenVINO graph of an ONNX file."""
 
+import os
 from collections import Counter
 from collections.abc import Sequence
+from functools import partialmethod
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from model_zoo.facts import Tensors
@@ -15,10 +18,12 @@ from tasks.quantize import graph
 if TYPE_CHECKING:
     import openvino
 
+SHAPES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze")
+
 
 def quantize(source: Path, recipe: Recipe, feeds: Sequence[Tensors], out: Path) -> Built:
     """Write the quantized IR, packed, to `out`; what was quantized is in the notes."""
-    import nncf
+    nncf = _nncf()
     import openvino as ov
 
     if recipe.operators or recipe.calibration != "minmax":
@@ -35,11 +40,30 @@ def quantize(source: Path, recipe: Recipe, feeds: Sequence[Tensors], out: Path) 
     return Built(format=openvino_rt.FORMAT, notes={"quantized": graph.counted(_quantized(model), recipe.name), "form": "FakeQuantize"})
 
 
+def _nncf() -> ModuleType:
+    """NNCF without its habits: it reports use to Google Analytics unless it believes to be in its own CI, and draws progress bars."""
+    os.environ.setdefault("NNCF_CI", "1")
+    import nncf
+    from nncf.common.logging.track_progress import track
+
+    if not isinstance(track.__dict__["__init__"], partialmethod):
+        track.__init__ = partialmethod(track.__init__, disable=True)
+    return nncf
+
+
 def _quantized(model: "openvino.Model") -> Counter[str]:
-    """Operators with weights or activations that come out of a FakeQuantize."""
+    """Operators that read a FakeQuantize, straight or through a change of shape."""
     found: Counter[str] = Counter()
     for op in model.get_ops():
-        sources = (value.get_source_output().get_node().get_type_name() for value in op.inputs())
-        if op.get_type_name() != "FakeQuantize" and "FakeQuantize" in sources:
-            found[op.get_type_name()] += 1
+        kind = op.get_type_name()
+        if kind not in (*SHAPES, "FakeQuantize") and any(
+            _source(value.get_source_output().get_node()) == "FakeQuantize" for value in op.inputs()
+        ):
+            found[kind] += 1
     return found
+
+
+def _source(node: "openvino.Node") -> str:
+    while node.get_type_name() in SHAPES:
+        node = node.input_value(0).get_node()
+    return node.get_type_name()

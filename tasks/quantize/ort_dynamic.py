@@ -31,4 +31,7 @@ def quantize(source: Path, recipe: Recipe, feeds: Sequence[Tensors], out: Path) 
         weight_type=QuantType.QInt8,
     )
     lowered = Counter({LOWERED[kind]: count for kind, count in graph.kinds(out).items() if kind in LOWERED})
-    return Built(format="onnx", notes={"quantized": graph.counted(lowered + graph.between_scales(out), recipe.name), "form": "dynamic S8"})
+    return Built(
+        format="onnx",
+        notes={"quantized": graph.counted(lowered + graph.between_scales(out, recipe.operators), recipe.name), "form": "dynamic S8"},
+    )

@@ -40,7 +40,9 @@ def quantize(source: Path, recipe: Recipe, feeds: Sequence[Tensors], out: Path) 
         # One item at a time: items may have different shapes, and memory holds one item's activations instead of all.
         extra_options={"CalibStridedMinMax": 1, "CalibPercentile": PERCENTILE},
     )
-    return Built(format="onnx", notes={"quantized": graph.counted(graph.between_scales(out), recipe.name), "form": "QDQ U8S8"})
+    return Built(
+        format="onnx", notes={"quantized": graph.counted(graph.between_scales(out, recipe.operators), recipe.name), "form": "QDQ U8S8"}
+    )
 
 
 def _reader(feeds: Sequence[Tensors]) -> "CalibrationDataReader":
