@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -28,6 +29,6 @@ def load_feeds(sha256: str, store: Store) -> list[dict[str, np.ndarray]]:
             for key in file.files:
                 index, _, name = key.partition("/")
                 feeds.setdefault(int(index), {})[name] = np.ascontiguousarray(file[key])
-    except (ValueError, OSError, AttributeError) as error:
+    except (ValueError, OSError, TypeError, EOFError, BadZipFile) as error:
         raise BadArtifact(f"object {sha256[:12]} does not hold feeds: {error}") from error
     return [feeds[index] for index in sorted(feeds)]
