@@ -31,6 +31,11 @@ def die_with_parent(signum: int) -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signum, 0, 0, 0)
 
 
+def adopt_orphans() -> None:
+    """Become the parent of descendants whose own parent dies, so that `kill_descendants` finds them."""
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def children(pid: int) -> list[int]:
     """Direct children; empty when the process is gone."""
     try:
@@ -115,7 +120,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business: it stops its children in order
     signal.signal(signal.SIGTERM, on_sigterm)
     die_with_parent(signal.SIGTERM)
-    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt_orphans()
     try:
         sys.exit(main(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), sys.argv[5:]) if os.getppid() == parent else 0)
     except Stop:

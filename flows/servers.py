@@ -28,14 +28,13 @@ import filelock
 import psutil
 from rich.console import Console
 
-from flows import workers
+from flows import guard, workers
 from tasks.errors import BadRequest, ChildFailed
 from tasks.facts import Fact
 from tasks.store import Store, write_atomically
 from tasks.store import home as store_home
 
 ROOT = workers.ROOT
-GUARD = Path(__file__).with_name("guard.py")
 START_S = 180.0  # a first start migrates Prefect's database: 12 s on a free machine, far more on a busy one
 POLL_S = 0.25
 
@@ -163,6 +162,7 @@ class Family:
         self.home, self.console = home, console
         self.selector = selectors.DefaultSelector()
         self.guards: dict[str, subprocess.Popen[bytes]] = {}
+        guard.adopt_orphans()  # of a guard that is killed
         shutil.rmtree(home / "tmp", ignore_errors=True)
         for folder in ("tmp", "logs", "prefect", "mlartifacts"):
             (home / folder).mkdir(parents=True, exist_ok=True)
@@ -182,18 +182,18 @@ class Family:
 
     def spawn(self, service: Service) -> None:
         """Start a service under its guard. From the main thread: PDEATHSIG is tied to the thread that forks."""
-        guard = (
+        keeper = (
             sys.executable,
             "-I",
             "-S",
-            str(GUARD),
+            guard.__file__,
             service.name,
             str(self.log_of(service.name)),
             str(service.grace_s),
             str(os.getpid()),
         )
         process = subprocess.Popen(
-            (*guard, *service.command),
+            (*keeper, *service.command),
             env=dict(service.env),
             cwd=self.home,
             stdin=subprocess.DEVNULL,
@@ -220,10 +220,11 @@ class Family:
 
     def stop(self) -> None:
         """Stop in the opposite order, each with everything below it."""
-        for name, guard in reversed(self.guards.items()):
+        for name, process in reversed(self.guards.items()):
             self.console.print(f"stopping {name} ...")
-            guard.terminate()
-            guard.wait()
+            process.terminate()
+            process.wait()
+        guard.kill_descendants()
 
     def log_of(self, name: str) -> Path:
         return self.home / "logs" / f"{name.lower()}.log"
