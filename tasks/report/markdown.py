@@ -1,0 +1,104 @@
+"""The decision card as GitHub-flavoured markdown: for a Prefect artifact and for the note of an MLflow run."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+
+from tasks.facts import Record
+from tasks.report.rows import Row, bills, files, focus, headline, lines, rows, shown_usd
+from tasks.store import Store
+from tasks.units import change, ms, usd
+
+SIGNS = {"pass": "✅ pass", "fail": "❌ fail", "unknown": "❔ unknown"}
+BANNERS = {"proposed": "🟢", "approved": "🟢", "held": "🔴", "rejected": "🔴", "inconclusive": "🟡", "reopened": "🟡"}
+
+
+def markdown(record: Record, store: Store, images: Mapping[str, bytes] | None = None, links: Mapping[str, str] | None = None) -> str:
+    """Verdict first, then checks, cost, cells, what is missing, and where to look.
+
+    Args:
+        images: title -> PNG, embedded as data: URIs; leave them out where a page shows artifacts itself.
+        links: words -> address, shown under the verdict.
+    """
+    parts = [
+        f"# {BANNERS[record.status]} {headline(record)}: {_safe(record.model.title)}",
+        _safe(record.decision.summary),
+        " · ".join(f"[{_safe(words)}]({url})" for words, url in (links or {}).items() if url),
+        *(_word(record)),
+        *_checks(record),
+        *_money(record),
+        *_matrix(record, store),
+        *_missing(record),
+        *(f"![{_safe(title)}](data:image/png;base64,{b64encode(png).decode()})" for title, png in (images or {}).items()),
+        *_where(record, store),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _word(record: Record) -> list[str]:
+    return [
+        f"> **{word.answer}** by {_safe(word.approver)}, {word.at:%Y-%m-%d %H:%M}, via {_safe(word.via)}. {_safe(word.comment)}".rstrip()
+        for word in record.approvals
+    ]
+
+
+def _checks(record: Record) -> list[str]:
+    if (finding := focus(record)) is None:
+        return []
+    told = [
+        (line.name, SIGNS[line.verdict], line.observed, line.bounds, line.limit, line.count, f"{line.detail} {line.remedy}".strip())
+        for line in lines(finding, record.model.metric)
+    ]
+    role = "recommended" if finding.cell == record.decision.recommended else "nearest candidate"
+    header = ("check", "verdict", "observed", "bounds", "limit", "count", "in words")
+    return [f"## Checks of `{finding.cell}` ({role})", _table(header, told, numbers=(5,))]
+
+
+def _money(record: Record) -> list[str]:
+    if not (told := bills(record)):
+        return []
+    finding, body = focus(record), []
+    for bill in told:
+        part = bill.after or bill.before
+        how = part.how if part else ""
+        if bill.part == "total" and bill.before and bill.after:
+            how = change(float(bill.after.usd_per_million), float(bill.before.usd_per_million))
+        body.append((bill.part, shown_usd(bill.before), shown_usd(bill.after), how))
+    header = ("USD per million", f"today: {record.request.baseline.name}", finding.cell if finding else "candidate", "how")
+    return ["## Cost of a million inferences", _table(header, body, numbers=(1, 2))]
+
+
+def _matrix(record: Record, store: Store) -> list[str]:
+    header = ("cell", "state", "p50", "p99 at most", record.model.metric.name, "USD per million", "why")
+    body = [_row(row) for row in rows(record, store)]
+    return ["## All cells", _table(header, body, numbers=(2, 3, 4, 5)), "\\* on development data: it ranks, it does not judge"]
+
+
+def _row(row: Row) -> tuple[str, ...]:
+    accuracy = "" if row.accuracy is None else f"{row.accuracy:.4g}" + ("" if row.judged else "*")
+    times = (ms(row.p50_ms) if row.p50_ms else "", ms(row.p99_ms) if row.p99_ms else "")
+    return row.cell, row.state, *times, accuracy, usd(row.cost.usd_per_million) if row.cost else "", row.why
+
+
+def _missing(record: Record) -> list[str]:
+    items = record.decision.missing
+    return ["## What is missing", "\n".join(f"- {_safe(item)}" for item in items)] if items else []
+
+
+def _where(record: Record, store: Store) -> list[str]:
+    found = [f"- {what}: `{path}`" for what, path in files(record, store)]
+    if record.status == "proposed":
+        found.append(f"- answer: `crossgrade approve {record.id}`, or resume the approval's flow run in Prefect")
+    return ["## Where to look", "\n".join(found)]
+
+
+def _table(header: Sequence[str], body: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    rule = ["---:" if column in numbers else "---" for column in range(len(header))]
+    return "\n".join("| " + " | ".join(map(_safe, cells)) + " |" for cells in (header, rule, *body))
+
+
+def _safe(text: str) -> str:
+    """A text in a table's cell or a line: one line, no column, no HTML and no markdown of its own."""
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for sign in "\\|*_`[]":
+        text = text.replace(sign, f"\\{sign}")
+    return text

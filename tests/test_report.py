@@ -1,0 +1,170 @@
+"""The card, the markdown and the plots tell the same, and survive whatever a record holds."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tasks.decide import decide
+from tasks.facts import Approval, Metric, Record, Unmeasured
+from tasks.report.card import show_card
+from tasks.report.markdown import markdown
+from tasks.report.plots import plots
+from tasks.report.rows import bills, focus, rows
+from tasks.store import Store
+from tests.builders import a_cell
+from tests.fabricated import BASELINE, INT8, ONE_CORE, WHEN, a_record, a_request, costs_of, evidence
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path)
+
+
+def printed(record: Record, store: Store, **how) -> str:
+    out = io.StringIO()
+    show_card(record, store, Console(**({"file": out, "width": 100} | how)))
+    return out.getvalue()
+
+
+def record_of(store: Store, outcomes, **request) -> Record:
+    """A record of a decision on these outcomes, the first of them the baseline's."""
+    asked = a_request([outcome.cell for outcome in outcomes[1:]], **request)
+    costs = costs_of(asked, outcomes)
+    decision = decide(asked, outcomes, costs, {}, store)
+    return a_record(store, request=asked, outcomes=tuple(outcomes), costs=tuple(costs), decision=decision)
+
+
+def test_the_card_puts_the_verdict_first(store):
+    """The verdict and the summary come before the checks, the cost, the cells and the paths."""
+    text = printed(a_record(store), store)
+    places = [
+        text.index(words) for words in ("PROPOSE", "Move digits-cnn", "Checks of ort/int8-static-conv@cpu-1core", "Cost of", "All cells")
+    ]
+    assert places == sorted(places)
+    assert "crossgrade approve 20261130-114500-digits-cnn-1f3a9c" in text
+
+
+def test_the_card_fits_and_needs_no_colour(store):
+    """At 100 columns no line is longer, on a wide terminal neither, and without a terminal there is no escape sequence."""
+    for width in (100, 200):
+        text = printed(a_record(store), store, width=width)
+        assert max(map(len, text.splitlines())) <= 100
+        assert "\x1b" not in text
+    assert "\x1b[" in printed(a_record(store), store, force_terminal=True, color_system="standard")
+
+
+def test_every_cell_has_its_state(store):
+    """Recommended, inaccurate, slower, unmeasured and simulated are told apart in all three reports."""
+    record = a_record(store)
+    states = {row.cell: row.state for row in rows(record, store)}
+    assert states == {
+        "ort/fp32@cpu-2core": "baseline",
+        "ort/int8-static-conv@cpu-1core": "recommended",
+        "ort/int8-dynamic@cpu-1core": "inaccurate",
+        "ort/int8-static@cpu-1core": "slower",
+        "openvino/int8-nncf@cpu-1core": "unmeasured",
+        "simulated/int8-static@sim-l4": "simulated",
+    }
+    for state in states.values():
+        assert state in printed(record, store)
+        assert state in markdown(record, store)
+
+
+def test_an_unmeasured_cell_shows_no_zero(store):
+    """Unknown is empty, never 0 ms or $0."""
+    line = next(line for line in printed(a_record(store), store).splitlines() if "openvino/int8-nncf@cpu-1core" in line)
+    assert "0 ms" not in line
+    assert "$" not in line
+
+
+def test_the_bill_adds_up_as_shown(store):
+    """The printed parts sum to the printed total."""
+    told = bills(a_record(store))
+    for side in ("before", "after"):
+        amounts = {bill.part: getattr(bill, side).usd_per_million for bill in told}
+        assert amounts.pop("total") == sum(amounts.values())
+
+
+@pytest.mark.parametrize("answer", ["approve", "reject"])
+def test_a_word_is_shown(store, answer):
+    """Who answered, when, how and with which comment."""
+    record = a_record(store)
+    word = Approval(decision=record.decision.digest, answer=answer, approver="Ada Lovelace", comment="ship it", at=WHEN, via="prefect")
+    record = record.model_copy(update={"approvals": (word,)})
+    for text in (printed(record, store), markdown(record, store)):
+        assert "Ada Lovelace" in text
+        assert "ship it" in text
+    assert ("APPROVED" if answer == "approve" else "REJECTED") in printed(record, store)
+
+
+def test_an_inconclusive_decision_says_what_is_missing(store):
+    """The list of what is missing stands in both reports."""
+    record = record_of(store, [evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6, samples=100)])
+    for text in (printed(record, store), markdown(record, store)):
+        assert "INCONCLUSIVE" in text
+        assert "162 more samples" in text
+
+
+def test_hostile_text_stays_text(store):
+    """Markup of the terminal, HTML and a table's column in a reason are shown, not obeyed."""
+    reason = "[/red][bold] a|b <script>alert(1)</script> `x`\n# not a title"
+    lost = Unmeasured(cell=a_cell("openvino", target=ONE_CORE), stage="build", reason=reason)
+    record = record_of(store, [evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6), lost])
+    assert "[/red][bold] a|b <script>" in printed(record, store)
+    text = markdown(record, store)
+    assert "<script>" not in text
+    row = next(line for line in text.splitlines() if "openvino/fp32" in line)
+    assert row.count("|") - row.count("\\|") == 8
+    assert "\n# not" not in text
+
+
+def test_reports_survive_missing_numbers(store):
+    """No baseline, no candidates measured, no objects in the store: all reports still speak."""
+    lost = [Unmeasured(cell=cell, stage="measure", reason="hung") for cell in (BASELINE, INT8)]
+    nothing = record_of(store, lost)
+    elsewhere = Store(store.root / "another")
+    for record, where in ((nothing, store), (a_record(store), elsewhere)):
+        assert record.model.id in printed(record, where)
+        assert "## All cells" in markdown(record, where)
+        plots(record, where)
+    assert focus(nothing) is None
+    assert plots(nothing, store) == {}
+
+
+def test_plots_are_pictures(store, tmp_path):
+    """Four PNGs that a reader can open, none of them blank; the same record gives the same bytes."""
+    from PIL import Image
+
+    record = a_record(store)
+    drawn = plots(record, store)
+    assert list(drawn) == ["latency.png", "samples.png", "accuracy-cost.png", "cost.png"]
+    for png in drawn.values():
+        picture = Image.open(io.BytesIO(png)).convert("L")
+        assert picture.width >= 800
+        assert picture.getextrema()[0] < 50
+    assert plots(record, store)["cost.png"] == drawn["cost.png"]
+
+
+def test_plots_of_a_metric_where_lower_is_better(store):
+    """The worse side is the upper one; nothing raises."""
+    metric = Metric(name="perplexity", unit="window", higher_is_better=False, transform="exp")
+    record = a_record(store)
+    record = record.model_copy(update={"model": record.model.model_copy(update={"metric": metric})})
+    assert "accuracy-cost.png" in plots(record, store)
+
+
+def test_images_and_links_are_embedded(store):
+    """A Prefect artifact holds its plots itself and leads to MLflow."""
+    text = markdown(a_record(store), store, {"cost": b"\x89PNG"}, {"MLflow run": "http://127.0.0.1:5000/#/x"})
+    assert "![cost](data:image/png;base64,iVBORw==)" in text
+    assert "[MLflow run](http://127.0.0.1:5000/#/x)" in text
+
+
+def test_the_golden_record_has_a_card(store):
+    """A record from another machine is shown with what it holds itself."""
+    from tasks.schema import load
+
+    record = load((Path(__file__).parent / "golden" / "record.v1.json").read_bytes(), "golden")
+    assert "APPROVED" in printed(record, store)
