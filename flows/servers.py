@@ -6,7 +6,6 @@ a power cut and Ctrl-C are one case. Nothing here imports Prefect or MLflow.
 """
 
 import ipaddress
-import json
 import os
 import selectors
 import shutil
@@ -15,62 +14,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
-from urllib.error import URLError
-from urllib.request import ProxyHandler, Request, build_opener
 
 import filelock
 import psutil
 from rich.console import Console
 
-from flows import guard, workers
+from flows import guard
+from flows.services import Addresses, Service, addresses, services
 from tasks.errors import BadRequest, ChildFailed
-from tasks.facts import Fact
 from tasks.store import Store, write_atomically
 from tasks.store import home as store_home
 
-ROOT = workers.ROOT
 START_S = 180.0  # a first start migrates Prefect's database: 12 s on a free machine, far more on a busy one
 POLL_S = 0.25
-
-
-class Addresses(Fact):
-    """Where a running `crossgrade up` answers."""
-
-    pid: int
-    pid_started: float
-    prefect: str
-    mlflow: str
-
-    @property
-    def prefect_api(self) -> str:
-        return f"{self.prefect}/api"
-
-
-@dataclass(frozen=True)
-class Service:
-    """One child: its command, what it needs in its environment, and how long it may take to end (0: killed at once)."""
-
-    name: str
-    command: tuple[str, ...]
-    env: Mapping[str, str]
-    grace_s: float
-    ready: Callable[[], bool]
-
-
-def addresses(home: Path) -> Addresses | None:
-    """The servers that run on this home, or None; a file left by a killed process does not count."""
-    try:
-        found = Addresses.model_validate_json((home / "servers.json").read_bytes())
-        alive = psutil.Process(found.pid).create_time() == found.pid_started
-    except (FileNotFoundError, ValueError, psutil.NoSuchProcess):
-        return None
-    return found if alive else None
 
 
 def up(*, host: str = "127.0.0.1", prefect_port: int = 4200, mlflow_port: int = 5000, console: Console) -> None:
@@ -90,7 +50,7 @@ def up(*, host: str = "127.0.0.1", prefect_port: int = 4200, mlflow_port: int = 
         )
         family = Family(home, console)
         try:
-            family.start(servers(home, where, host, prefect_port, mlflow_port))
+            family.start(services(home, where, host, prefect_port, mlflow_port))
             write_atomically(home / "servers.json", where.model_dump_json(indent=1).encode())
             console.print(
                 f"\n  Prefect  [bold]{where.prefect}[/]\n  MLflow   [bold]{where.mlflow}[/]\n\nCtrl-C stops everything and loses nothing."
@@ -101,58 +61,6 @@ def up(*, host: str = "127.0.0.1", prefect_port: int = 4200, mlflow_port: int = 
         finally:
             (home / "servers.json").unlink(missing_ok=True)
             family.stop()
-
-
-# ------------------------------------------------------------------------------------------------ what is started
-
-
-def servers(home: Path, where: Addresses, host: str, prefect_port: int, mlflow_port: int) -> list[Service]:
-    """The two servers, then the workers: started in this order, stopped in the other."""
-    python, env = sys.executable, environment(home, where)
-    prefect = (python, "-m", "prefect", "server", "start", "--host", host, "--port", str(prefect_port))
-    mlflow = (python, "-m", "mlflow", "server", "--host", host, "--port", str(mlflow_port), "--workers", "1")
-    mlflow += ("--backend-store-uri", f"sqlite:///{home}/mlflow.db", "--artifacts-destination", str(home / "mlartifacts"))
-    mlflow += ("--allowed-hosts", ",".join(f"{name}:{mlflow_port}" for name in dict.fromkeys((host, "127.0.0.1", "localhost"))))
-    since = datetime.now(UTC)
-    return [
-        Service(
-            "Prefect",
-            prefect,
-            env | {"PREFECT_SERVER_API_PORT": str(prefect_port)},
-            5,
-            lambda: get(f"{where.prefect_api}/health") is not None,
-        ),
-        Service("MLflow", mlflow, env, 5, lambda: get(f"{where.mlflow}/health") is not None),
-        Service("workers", (python, "-m", "flows.workers", str(workers.PREFECT_FILE)), env, 0, lambda: workers_poll(where, since)),
-    ]
-
-
-def environment(home: Path, where: Addresses) -> dict[str, str]:
-    """The environment of every child. Telemetry is off everywhere: DO_NOT_TRACK covers Prefect, and MLflow if it is the word 'true'."""
-    return {
-        **os.environ,
-        "CROSSGRADE_HOME": str(home),
-        "DO_NOT_TRACK": "true",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight helper processes for LLM judges, 180 MB each
-        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-        "MLFLOW_TRACKING_URI": where.mlflow,
-        "PREFECT_API_URL": where.prefect_api,
-        "PREFECT_HOME": str(home / "prefect"),
-        "PREFECT_LOGGING_EXTRA_LOGGERS": "crossgrade",
-        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
-        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        "PREFECT_SERVER_UI_V2_ENABLED": "false",  # V1 shows Resume as a button and calls no other host; V2 hides it and calls amplitude.com
-        "PREFECT_UI_API_URL": where.prefect_api,  # --port alone leaves the UI calling port 4200
-        "PREFECT_UI_URL": where.prefect,
-        "PREFECT_WORKER_PREFETCH_SECONDS": "10",
-        "PREFECT_WORKER_QUERY_SECONDS": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
-        "PYTHONUNBUFFERED": "1",
-        "TMPDIR": str(home / "tmp"),  # killed runs leave files here; emptied at the next start
-    }
 
 
 class Family:
@@ -297,23 +205,3 @@ def last_line(file: Path) -> str:
 
 def url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def get(address: str, body: object = None) -> bytes | None:
-    """The answer of one of our own servers, never through a proxy; None when there is none."""
-    request = Request(address, data=None if body is None else json.dumps(body).encode(), headers={"Content-Type": "application/json"})  # noqa: S310
-    try:
-        with build_opener(ProxyHandler({})).open(request, timeout=5) as answer:
-            return bytes(answer.read())
-    except (URLError, OSError):
-        return None
-
-
-def workers_poll(where: Addresses, since: datetime) -> bool:
-    """Whether every local pool has a worker that has polled since we started."""
-    for pool in (name for name, here in workers.pools().items() if here):
-        answer = get(f"{where.prefect_api}/work_pools/{pool}/workers/filter", {})
-        seen = [worker.get("last_heartbeat_time") for worker in json.loads(answer)] if answer else []
-        if not any(beat and datetime.fromisoformat(beat) > since for beat in seen):
-            return False
-    return True
