@@ -10,7 +10,7 @@ from tasks.stats.paired import (
     value,
 )
 from tasks.stats.percentiles import Estimate, estimate, nearest_rank, samples_to_decide, samples_to_show, upper_estimate
-from tasks.stats.rates import Rate, ratio, throughput
+from tasks.stats.rates import Rate, geometric_mean, ratio, throughput
 from tasks.stats.tango import tango_interval
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "NonInferiority",
     "Rate",
     "estimate",
+    "geometric_mean",
     "nearest_rank",
     "needed_pairs",
     "non_inferior",

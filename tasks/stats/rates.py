@@ -42,10 +42,15 @@ def throughput(repeats: Sequence[Repeat], samples_ns: Sequence[np.ndarray], batc
         samples_ns: their samples, in the same order.
         batch: requests completed by one call.
     """
-    logs = np.array([log(batch * repeat.count / (repeat.wall_ns / 1e9)) for repeat in repeats])
-    if logs.size == 1:
-        spread = _block_bootstrap(samples_ns[0])
-        return _rate(logs[0], spread, inf, 1, "block bootstrap within one process", confidence)
+    rates = [batch * repeat.count / (repeat.wall_ns / 1e9) for repeat in repeats]
+    if len(rates) == 1:
+        return _rate(log(rates[0]), _block_bootstrap(samples_ns[0]), inf, 1, "block bootstrap within one process", confidence)
+    return geometric_mean(rates, confidence)
+
+
+def geometric_mean(values: Sequence[float], confidence: float = 0.95) -> Rate:
+    """The geometric mean of two or more positive values, such as rates of processes or ratios of ABBA cycles, with Student's t."""
+    logs = np.log(values)
     error = float(logs.std(ddof=1)) / sqrt(logs.size)
     return _rate(float(logs.mean()), error, logs.size - 1, logs.size, f"Student's t over {logs.size} processes", confidence)
 
