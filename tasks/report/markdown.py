@@ -8,9 +8,6 @@ from tasks.report.rows import Row, bills, files, focus, headline, lines, rows, s
 from tasks.store import Store
 from tasks.units import change, ms, usd
 
-SIGNS = {"pass": "✅ pass", "fail": "❌ fail", "unknown": "❔ unknown"}
-BANNERS = {"proposed": "🟢", "approved": "🟢", "held": "🔴", "rejected": "🔴", "inconclusive": "🟡", "reopened": "🟡"}
-
 
 def markdown(record: Record, store: Store, images: Mapping[str, bytes] | None = None, links: Mapping[str, str] | None = None) -> str:
     """Verdict first, then checks, cost, cells, what is missing, and where to look.
@@ -20,7 +17,7 @@ def markdown(record: Record, store: Store, images: Mapping[str, bytes] | None = 
         links: words -> address, shown under the verdict.
     """
     parts = [
-        f"# {BANNERS[record.status]} {headline(record)}: {_safe(record.model.title)}",
+        f"# {headline(record)}: {_safe(record.model.title)}",
         _safe(record.decision.summary),
         " · ".join(f"[{_safe(words)}]({url})" for words, url in (links or {}).items() if url),
         *(_word(record)),
@@ -44,10 +41,10 @@ def _word(record: Record) -> list[str]:
 def _checks(record: Record) -> list[str]:
     if (finding := focus(record)) is None:
         return []
-    told = [
-        (line.name, SIGNS[line.verdict], line.observed, line.bounds, line.limit, line.count, f"{line.detail} {line.remedy}".strip())
-        for line in lines(finding, record.model.metric)
-    ]
+    told = []
+    for line in lines(finding, record.model.metric):
+        verdict = line.verdict if line.verdict == "pass" else line.verdict.upper()
+        told.append((line.name, verdict, line.observed, line.bounds, line.limit, line.count, f"{line.detail} {line.remedy}".strip()))
     role = "recommended" if finding.cell == record.decision.recommended else "nearest candidate"
     header = ("check", "verdict", "observed", "bounds", "limit", "count", "in words")
     return [f"## Checks of `{finding.cell}` ({role})", _table(header, told, numbers=(5,))]

@@ -1,6 +1,7 @@
 """The pictures of a record as PNG bytes: latency, samples over time, accuracy against cost, cost before and after."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ from tasks.facts import Evidence, Record
 from tasks.report.canvas import GREY, PALETTE, figure_of, plain_log_ticks, png, saved
 from tasks.report.rows import Row, bills, focus, rows, shown_usd
 from tasks.report.scatter import accuracy_against_cost
-from tasks.store import Store
+from tasks.store import Store, write_atomically
 from tasks.units import change, ms
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def plots(record: Record, store: Store) -> dict[str, bytes]:
         "cost.png": cost_before_after(record),
     }
     return {name: image for name, image in drawn.items() if image}
+
+
+def plot_files(record: Record, store: Store) -> list[Path]:
+    """The plots beside the record, drawn once."""
+    folder = store.root / "records" / record.id
+    if not (found := sorted(folder.glob("*.png"))):
+        for name, image in plots(record, store).items():
+            write_atomically(folder / name, image)
+        found = sorted(folder.glob("*.png"))
+    return found
 
 
 def latency(record: Record, told: Sequence[Row], store: Store) -> bytes | None:
