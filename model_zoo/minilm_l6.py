@@ -55,7 +55,7 @@ class MiniLm:
 
     def torch_module(self, store: Store) -> "torch.nn.Module":  # noqa: ARG002
         """The encoder with mean pooling, in eval mode."""
-        from model_zoo.pooling import encoder
+        from model_zoo.huggingface_modules import encoder
 
         return encoder(_folder())
 

@@ -5,14 +5,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from tasks.errors import BadModel
-from tasks.facts import Artifact
+from tasks.facts import Artifact, TensorSpec
 from tasks.optional import version_of
 from tasks.store import Store, sha256_of
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
 MIN_OPSET = 13  # DequantizeLinear has its `axis` since 13: below, INT8 per channel cannot be written
+OPSET = 17  # what older files are raised to
 
 
 def inspected(path: Path) -> "ModelProto":
@@ -71,39 +72,63 @@ def opset(model: "ModelProto") -> int:
     return next((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), 0)
 
 
-def upgraded(path: Path, version: int, store: Store) -> Path:
-    """The same model, in one file, at opset `version` or later; converted once per store.
+def upgraded(path: Path, store: Store) -> Path:
+    """The same model in one file, raised to opset 17 where its own is below 13; converted once per store.
 
     Raises:
         BadModel: as `inspected`, or onnx cannot convert the file.
     """
+    model = inspected(path)
+    places = sorted(set(external_data(model.graph)))
+    old = opset(model) < MIN_OPSET
+    if not old and not places:
+        return path
+    key = {
+        "source": sha256_of(path),
+        "data": [sha256_of(path.parent / place) for place in places],
+        "opset": OPSET,
+        "onnx": version_of("onnx"),
+    }
+    return store.path(store.cached("opset", key, Artifact, lambda: _one_file(path, old, store)).sha256)
+
+
+def _one_file(path: Path, old: bool, store: Store) -> Artifact:
     import onnx
+    from google.protobuf.message import EncodeError
     from onnx import version_converter
 
-    model = inspected(path)
-    if opset(model) >= version and not external_data(model.graph):
-        return path
-
-    def convert() -> Artifact:
-        started = time.perf_counter_ns()
-        whole = onnx.load(path)
-        if opset(model) < version:
-            try:
-                whole = version_converter.convert_version(whole, version)
-            except (RuntimeError, ValueError) as error:
-                raise BadModel(
-                    f"{path.name} cannot be raised from opset {opset(model)} to {version}: {error}", "export it again"
-                ) from error
+    started = time.perf_counter_ns()
+    whole = onnx.load(path)
+    before = opset(whole)
+    try:
+        whole = version_converter.convert_version(whole, OPSET) if old else whole
         data = whole.SerializeToString()
-        return Artifact(
-            kind="weights",
-            format="onnx",
-            sha256=store.put(data),
-            size_bytes=len(data),
-            tools={"onnx": version_of("onnx")},
-            seconds=(time.perf_counter_ns() - started) / 1e9,
-            notes={"opset": f"{opset(model)} -> {version}"},
-        )
+    except (RuntimeError, ValueError, EncodeError) as error:
+        raise BadModel(f"{path.name} cannot be made one file of opset {OPSET}: {error}", "export it again, below 2 GiB") from error
+    return Artifact(
+        kind="weights",
+        format="onnx",
+        sha256=store.put(data),
+        size_bytes=len(data),
+        tools={"onnx": version_of("onnx")},
+        seconds=(time.perf_counter_ns() - started) / 1e9,
+        notes={"opset": f"{before} -> {opset(whole)}"},
+    )
 
-    key = {"source": [sha256_of(path)], "data": [sha256_of(path.parent / place) for place in sorted(set(external_data(model.graph)))]}
-    return store.path(store.cached("opset", {**key, "opset": version, "onnx": version_of("onnx")}, Artifact, convert).sha256)
+
+def signature(model: "ModelProto") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs that must be given, and outputs; a dimension without a name gets one, `batch` when it is the first."""
+    kept = {tensor.name for tensor in model.graph.initializer}
+    inputs = tuple(_tensor_spec(one) for one in model.graph.input if one.name not in kept)
+    return inputs, tuple(_tensor_spec(one) for one in model.graph.output)
+
+
+def _tensor_spec(value: "ValueInfoProto") -> TensorSpec:
+    from onnx import helper
+
+    tensor = value.type.tensor_type
+    shape = [
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or ("batch" if axis == 0 else f"{value.name}_{axis}")
+        for axis, dim in enumerate(tensor.shape.dim)
+    ]
+    return TensorSpec(name=value.name, dtype=str(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape=tuple(shape))

@@ -8,13 +8,12 @@ import numpy as np
 from model_zoo.data import Arrays, batches, cached_arrays, module_source, sample_hash
 from model_zoo.facts import Split, Splits, Tensors
 from model_zoo.files import package_folder, pinned_file
-from model_zoo.onnx_files import upgraded
+from model_zoo.onnx_files import OPSET, upgraded
 from tasks.facts import Metric, ModelSpec, TensorSpec
 from tasks.optional import version_of
 from tasks.store import Store
 
 FILE = "PP-OCRv6_rec_small.onnx"
-OPSET = 17  # the published file has 11, where per-channel INT8 cannot be written
 LINES = {"calibration": 32, "development": 100, "evaluation": 200}
 HEIGHT, WIDTH, BATCH = 48, 320, 4
 
@@ -42,8 +41,8 @@ class PpOcr:
     spec = SPEC
 
     def onnx(self, store: Store) -> Path:
-        """The published file at opset 17."""
-        return upgraded(_file(), OPSET, store)
+        """The published file, raised from opset 11, where INT8 per channel cannot be written."""
+        return upgraded(_file(), store)
 
     def torch_module(self, store: Store) -> None:  # noqa: ARG002
         """None: only the .onnx is published."""
