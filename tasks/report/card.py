@@ -47,7 +47,7 @@ def _checks(record: Record) -> list[RenderableType]:
     told = lines(finding, record.model.metric)
     for line in told:
         sign, colour = SIGNS[line.verdict]
-        texts = (line.observed or line.detail, line.bounds, line.limit, line.count) if line.observed else ("", "", "", line.count)
+        texts = (line.observed or line.detail, line.bounds, line.limit, line.size) if line.observed else ("", "", "", line.size)
         table.add_row(line.name, Text(sign, style=f"bold {colour}"), *map(Text, texts))
     notes = [Text(f"{line.name}: {line.detail}" + (f" -> {line.remedy}" if line.remedy else "")) for line in told if line.verdict != "pass"]
     role = "recommended" if finding.cell == record.decision.recommended else "nearest candidate"

@@ -44,7 +44,7 @@ def _checks(record: Record) -> list[str]:
     told = []
     for line in lines(finding, record.model.metric):
         verdict = line.verdict if line.verdict == "pass" else line.verdict.upper()
-        told.append((line.name, verdict, line.observed, line.bounds, line.limit, line.count, f"{line.detail} {line.remedy}".strip()))
+        told.append((line.name, verdict, line.observed, line.bounds, line.limit, line.size, f"{line.detail} {line.remedy}".strip()))
     role = "recommended" if finding.cell == record.decision.recommended else "nearest candidate"
     header = ("check", "verdict", "observed", "bounds", "limit", "count", "in words")
     return [f"## Checks of `{finding.cell}` ({role})", _table(header, told, numbers=(5,))]

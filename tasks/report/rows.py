@@ -45,7 +45,7 @@ class Line(NamedTuple):
     observed: str
     bounds: str
     limit: str
-    count: str
+    size: str
     detail: str
     remedy: str
 
