@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 from tasks import errors
 from tasks.errors import BadRequest, ChildFailed, PipelineError, WrongDevice
@@ -100,7 +100,7 @@ def pick(cores: int | None) -> list[int] | None:
 def _run(function: str, ask: IO[bytes], answer: IO[bytes], timeout_s: float, cores: int | None) -> tuple[int | None, str]:
     """Start the child, wait without polling, kill what is left of its group. Returns (return code or None after a timeout, tail)."""
     command = [sys.executable, "-m", "tasks.child", function, str(answer.fileno())]
-    streams = {"stdin": ask, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "pass_fds": (answer.fileno(),)}
+    streams: dict[str, Any] = {"stdin": ask, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "pass_fds": (answer.fileno(),)}
     try:
         child = subprocess.Popen(command, **streams, env=_environment(cores), start_new_session=True)
     except OSError as error:

@@ -3,7 +3,7 @@
 import numpy as np
 
 TOLERANCE = 0.10  # windows whose medians differ by less are one level
-SHORT_NS = 10_000  # below ten microseconds the stopwatch's own 0.1 to 0.2 is more than a hundredth
+SHORT_NS = 10_000  # below ten microseconds the stopwatch's own tenth is more than a hundredth
 
 
 def flat(samples_ns: np.ndarray) -> bool:
@@ -33,7 +33,7 @@ def oddities(samples_ns: np.ndarray) -> list[str]:
         found.append(f"{count} of {samples_ns.size} samples took no time at all: the call is too short for this clock")
     median = float(np.median(samples_ns))
     if 0 < median < SHORT_NS:
-        found.append(f"the median call took {median / 1e3:.2f} us: the stopwatch's own 0.1 to 0.2 us are part of it")
+        found.append(f"the median call took {median / 1e3:.2f} us: the stopwatch's own 0.1 us is part of it")
     change = drift(samples_ns)
     if abs(change) > TOLERANCE:
         found.append(f"unstable: the last third was {abs(change):.0%} {'slower' if change > 0 else 'faster'} than the first")
