@@ -15,14 +15,14 @@ from time import perf_counter
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tasks.errors import BadRequest, PipelineError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0], pretty_exceptions_enable=False)
 records = typer.Typer(no_args_is_help=True, help="Records: list them, publish one to MLflow again.")
 app.add_typer(records, name="record")
-console = Console()
+console = Console() if sys.stdout.isatty() else Console(width=120)
 INTERRUPTED, FAILED, BAD_INPUT = 130, 1, 2
 
 
@@ -104,15 +104,19 @@ def zoo() -> None:
     with clear_errors():
         from model_zoo import entry, names
 
-        table = Table("model", "what", "one request", "metric", "weights", "license", title="Model zoo", title_justify="left")
+        table = Table(Column("model", no_wrap=True), "what", "one request", "metric", "weights", title="Model zoo", title_justify="left")
+        shown = []
         for name in names():
             try:
                 spec = entry(name).spec
             except PipelineError as error:
                 table.add_row(name, f"[dim]{error}[/]")
             else:
-                table.add_row(name, spec.title, spec.request, f"{spec.metric.name} per {spec.metric.unit}", spec.source, spec.license)
+                shown += [(name, spec.terms)] if spec.terms else []
+                table.add_row(name, spec.title, spec.request, spec.metric.name, f"{spec.source} ({spec.license})")
         console.print(table)
+        for name, terms in shown:
+            console.print(f"  [bold]{name}[/]  {terms}", highlight=False)
 
 
 @app.command()
@@ -130,10 +134,10 @@ def recipes() -> None:
     with clear_errors():
         from tasks import catalog
 
-        table = Table("recipe", "precision", "how", "runtimes", "what it does", title="Recipes", title_justify="left")
+        table = Table(Column("recipe", no_wrap=True), "how", "runtimes", "what it does", title="Recipes", title_justify="left")
         for recipe in catalog.recipes().values():
             how = " ".join(filter(None, [recipe.method, recipe.calibration.replace("none", "")]))
-            table.add_row(recipe.name, recipe.precision, how, ", ".join(recipe.backends) or "all", recipe.note)
+            table.add_row(recipe.name, how, ", ".join(recipe.backends) or "all", recipe.note)
         console.print(table)
 
 

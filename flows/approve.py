@@ -24,7 +24,6 @@ from tasks import catalog
 from tasks import record as records
 from tasks.errors import BadRequest, PipelineError
 from tasks.facts import Approval, Record
-from tasks.price import quotes
 from tasks.report.markdown import markdown
 from tasks.store import Store
 
@@ -55,7 +54,7 @@ def answer(
     """
     found = records.read(record_id, store)
     now = now or datetime.now(UTC)
-    if approve and (reasons := records.stale(found, store, now.date(), quotes(catalog.DEPLOYMENTS / "prices.csv"))):
+    if approve and (reasons := records.stale(found, store, now.date(), catalog.prices())):
         return found, reasons
     word = {"answer": "approve" if approve else "reject", "approver": approver.strip(), "comment": comment.strip(), "via": via}
     try:

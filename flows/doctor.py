@@ -3,42 +3,43 @@
 from datetime import UTC, datetime
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tasks import catalog
 from tasks.backends import WHERE, backend
 from tasks.errors import NoQuote
 from tasks.facts import Cell, Target
 from tasks.optional import version_of
-from tasks.price import find_quote, quotes
+from tasks.price import find_quote
 from tasks.store import home
 
 
 def examine(console: Console) -> None:
-    """Print the three tables of `crossgrade doctor`."""
+    """Print what `crossgrade doctor` found."""
     console.print(backends_table())
+    for name, reason in _reasons():
+        console.print(f"  [bold]{name}[/]  {reason}", highlight=False)
     console.print(targets_table())
-    console.print(f"home: {home()} (set CROSSGRADE_HOME to keep it elsewhere)")
+    console.print(f"home: {home()} (set CROSSGRADE_HOME to keep it elsewhere)", highlight=False)
 
 
 def backends_table() -> Table:
-    """Each backend on each kind of target: works here, or what it needs."""
-    table = Table("backend", "versions", *catalog.targets(), title="Backends on targets", title_justify="left")
+    """Each backend on each target: works here, needs something (the reasons stand below the table), or is not meant for it."""
+    table = Table(Column("backend", no_wrap=True), "versions", *catalog.targets(), title="Backends on targets", title_justify="left")
     for name in WHERE:
-        runtime = backend(name)
-        versions = ", ".join(f"{dist} {version_of(dist)}" for dist in runtime.distributions)
-        table.add_row(name, versions, *(_works(name, target) for target in catalog.targets().values()))
+        versions = ", ".join(f"{dist} {version_of(dist)}" for dist in backend(name).distributions)
+        table.add_row(name, versions, *(_word(name, target) for target in catalog.targets().values()))
     return table
 
 
 def targets_table() -> Table:
     """Targets with the price that decides today."""
-    table = Table("target", "what", "cores", "price", "as of", "work pool", title="Targets", title_justify="left")
-    prices, policy = quotes(catalog.DEPLOYMENTS / "prices.csv"), catalog.policies()["default"]
+    table = Table(Column("target", no_wrap=True), "what", "cores", "price", "as of", "work pool", title="Targets", title_justify="left")
+    prices, policy = catalog.prices(), catalog.policies()["default"]
     for target in catalog.targets().values():
         try:
             quote = find_quote(prices, target, datetime.now(UTC).date(), policy.max_price_age_days)
-            price = (f"{quote.per_hour} {quote.currency}/h {quote.tier.replace('_', ' ')}", f"{quote.as_of}")
+            price = (f"{quote.per_hour} {quote.currency}/h", f"{quote.as_of}")
         except NoQuote as error:
             price = (f"[red]{error}[/]", "")
         title = f"[magenta]{target.title}[/]" if target.simulated else target.title
@@ -46,7 +47,20 @@ def targets_table() -> Table:
     return table
 
 
-def _works(name: str, target: Target) -> str:
-    recipe = catalog.recipes()["fp32"]
-    reason = backend(name).missing(Cell(model="any", recipe=recipe, backend=name, target=target))
-    return "[green]works here[/]" if reason is None else f"[dim]{reason}[/]"
+def _word(name: str, target: Target) -> str:
+    if not _meant_for(name, target):
+        return "[dim]-[/]"
+    return "[red]needs something[/]" if _missing(name, target) else "[green]works here[/]"
+
+
+def _reasons() -> list[tuple[str, str]]:
+    found = [(name, _missing(name, target)) for name in WHERE for target in catalog.targets().values() if _meant_for(name, target)]
+    return list(dict.fromkeys((name, reason) for name, reason in found if reason))
+
+
+def _meant_for(name: str, target: Target) -> bool:
+    return (name == "simulated") == target.simulated
+
+
+def _missing(name: str, target: Target) -> str | None:
+    return backend(name).missing(Cell(model="any", recipe=catalog.recipes()["fp32"], backend=name, target=target))

@@ -18,7 +18,7 @@ from flows.forms import LOCAL, BackendName, Backends, Baseline, CostPolicy, Mode
 from flows.sweep import by_worker, sweep_target
 from model_zoo import entry
 from tasks import journal, record
-from tasks.catalog import Ask, plan
+from tasks.catalog import Ask, plan, prices
 from tasks.decide import decide
 from tasks.facts import Record, Slo
 from tasks.journal import Attempt
@@ -41,7 +41,7 @@ async def migration(ask: Ask, store: Store, sweep: Sweep) -> Record:
         await sweep(attempt, home)  # the baseline first: what the others are compared with
         await gather(*(sweep(attempt, target) for target in others))
         outcomes = attempt.outcomes()
-        costs, no_quotes = price(request, outcomes, store, attempt.started.date())
+        costs, no_quotes = price(request, outcomes, prices(), store, attempt.started.date())
         decision = decide(request, outcomes, costs, no_quotes, store)
         done = record.new(spec, request, outcomes, costs, decision, store, attempt.started)
         record.write(done, store)

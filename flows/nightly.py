@@ -19,6 +19,7 @@ from flows.migrate import Sweep, in_this_process
 from flows.sweep import by_worker
 from tasks import journal
 from tasks import record as records
+from tasks.catalog import prices
 from tasks.decide import decide
 from tasks.errors import BadRequest
 from tasks.facts import Approval, Evidence, Night, Outcome, Record
@@ -75,7 +76,7 @@ async def night(record: Record, store: Store, sweep: Sweep) -> Night:
         for target in dict.fromkeys((request.baseline.target.name, champion.target.name)):
             await sweep(attempt, target)
         outcomes = attempt.outcomes()
-        costs, unpriced = price(request, outcomes, store, attempt.started.date())
+        costs, unpriced = price(request, outcomes, prices(), store, attempt.started.date())
         decision = decide(request, outcomes, costs, unpriced, store)
         then = (record.outcome(record.request.baseline.digest), record.outcome(champion.digest))
         found = compare(record, outcomes, decision, attempt.started, _pair(then, store), _pair(outcomes, store))

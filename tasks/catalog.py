@@ -1,8 +1,9 @@
-"""Names into facts: targets, recipes, policies and requests from the TOML files in deployments/.
+"""Names into facts: targets, recipes, policies, prices and requests from deployments/, or from the folder $CROSSGRADE_DEPLOYMENTS.
 
 What a person writes is an `Ask`; `plan` resolves it into a `Request`, or says in one line what is wrong, where, and what would be right.
 """
 
+import os
 import tomllib
 from collections.abc import Iterable
 from datetime import date
@@ -15,12 +16,12 @@ from pydantic import Field, ValidationError
 
 from tasks.backends import WHERE
 from tasks.errors import BadRequest
-from tasks.facts import Cell, Fact, ModelSpec, Policy, Recipe, Request, Slo, Target
+from tasks.facts import Cell, Fact, ModelSpec, Policy, Quote, Recipe, Request, Slo, Target
 from tasks.price import find_quote, quotes
 
 F = TypeVar("F", bound=Fact)
 T = TypeVar("T")
-DEPLOYMENTS = Path(__file__).resolve().parent.parent / "deployments"
+DEPLOYMENTS = Path(os.environ.get("CROSSGRADE_DEPLOYMENTS") or Path(__file__).resolve().parent.parent / "deployments")
 CHANGEABLE = ("min_saving", "utilisation", "migration_usd", "amortise_millions", "max_price_age_days", "finalists")
 LOCAL_BACKENDS = tuple(name for name in WHERE if name != "simulated")
 
@@ -53,6 +54,11 @@ def policies() -> dict[str, Policy]:
     return _table(DEPLOYMENTS / "policies.toml", Policy)
 
 
+def prices() -> tuple[Quote, ...]:
+    """The price table, deployments/prices.csv."""
+    return quotes(DEPLOYMENTS / "prices.csv")
+
+
 def read_ask(path: Path) -> Ask:
     """A request file. Raises BadRequest naming the file, the field and the nearest right one."""
     return _parse(Ask, _toml(path), str(path))
@@ -81,9 +87,9 @@ def plan(ask: Ask, spec: ModelSpec, on: date) -> Request:
     candidates = tuple(dict.fromkeys(cell for cell in matrix if cell != baseline))
     if not candidates:
         raise BadRequest(*_why_empty(matrix, baseline, ask))
-    prices = quotes(DEPLOYMENTS / "prices.csv")
+    table = prices()
     for target in {baseline.target, *(cell.target for cell in candidates)}:
-        find_quote(prices, target, on, policy.max_price_age_days)
+        find_quote(table, target, on, policy.max_price_age_days)
     return Request(model=spec.id, model_digest=spec.digest, baseline=baseline, candidates=candidates, slo=ask.slo, policy=policy)
 
 

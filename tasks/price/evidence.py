@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 from datetime import date
-from pathlib import Path
 
 from tasks.errors import NoQuote
-from tasks.facts import Cost, Evidence, Outcome, Request
+from tasks.facts import Cost, Evidence, Outcome, Quote, Request
 from tasks.price.per_million import cost
-from tasks.price.table import find_quote, quotes
+from tasks.price.table import find_quote
 from tasks.stats import Rate, throughput
 from tasks.store import Store
 
-PRICES = Path(__file__).resolve().parents[2] / "deployments" / "prices.csv"
 
-
-def price(request: Request, outcomes: Sequence[Outcome], store: Store, on: date) -> tuple[tuple[Cost, ...], dict[str, str]]:
-    """Costs of the measured cells, and for each that has no price its cell digest with the reason."""
-    known, costs, unpriced = quotes(PRICES), [], {}
+def price(
+    request: Request, outcomes: Sequence[Outcome], known: Sequence[Quote], store: Store, on: date
+) -> tuple[tuple[Cost, ...], dict[str, str]]:
+    """Costs of the measured cells at the prices known on a day, and for each that has none its cell digest with the reason."""
+    costs, unpriced = [], {}
     for evidence in outcomes:
         if not isinstance(evidence, Evidence):
             continue
