@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FORMAT = "openvino"
 PARTS = ("model.xml", "model.bin")
+MULTIPLY = ("Convolution", "Deconvolution", "FullyConnected", "MatMul", "RNNSeq", "RNNCell")  # layers that decide the precision
 
 
 class OpenVinoBackend:
@@ -104,10 +105,10 @@ def verify(compiled: "openvino.CompiledModel", cell: Cell) -> None:
 def placement_of(compiled: "openvino.CompiledModel", cell: Cell) -> Placement:
     """What the execution graph says: the plugin runs all of it or refuses to compile, so nothing is elsewhere."""
     nodes = [op.get_rt_info() for op in compiled.get_runtime_model().get_ops()]
-    layers = [info for info in nodes if str(info["layerType"].astype(str)) not in ("Input", "Output", "Const")]
-    counts = Counter(info["runtimePrecision"].astype(str) for info in layers)
-    low = {name: count for name, count in counts.items() if name in ("u8", "i8", "u4", "i4")}
-    text = f"int8: {', '.join(f'{name} {count}' for name, count in sorted(low.items()))} of {len(layers)} layers" if low else "fp32"
+    layers = [info for info in nodes if _text(info, "layerType") not in ("Input", "Output", "Const")]
+    low = Counter(_text(info, "layerType") for info in layers if _text(info, "runtimePrecision") in ("u8", "i8", "u4", "i4"))
+    kernels = {kind: count for kind, count in sorted(low.items()) if kind in MULTIPLY}
+    text = f"int8: {', '.join(f'{kind} {count}' for kind, count in kernels.items())} of {len(layers)} layers" if kernels else "fp32"
     return Placement(
         device=cell.target.device,
         providers=tuple(compiled.get_property("EXECUTION_DEVICES")),
@@ -150,6 +151,10 @@ def unpack(engine: Path) -> "openvino.Model":
         raise BadArtifact(f"{engine.name} is not a packed OpenVINO IR: {words_of(error)}", "build the engine again") from error
     with in_words_of("OpenVINO", "reading the packed graph"):
         return ov.Core().read_model(xml, np.frombuffer(weights, dtype=np.uint8).tobytes())
+
+
+def _text(info: Any, name: str) -> str:
+    return str(info[name].astype(str))
 
 
 def _spec(port: "openvino.ConstOutput") -> TensorSpec:
