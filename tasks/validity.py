@@ -1,11 +1,14 @@
 """May these numbers decide anything, and may they be compared? The gate before all others."""
 
+import re
 from collections.abc import Callable, Iterator
 
-from tasks.facts import Check, Evidence, Policy
+from tasks.facts import Check, Evidence, Policy, Repeat
 from tasks.store import Store
 
 SPOILS = ("ran on ", "the clock went backwards", "samples took no time at all")  # what a repeat may say that makes its numbers worthless
+FOREIGN = re.compile(r"other work kept (\d+\.\d+) of the cores busy")
+CROWDED = 0.25  # of its cores: a cell that shares more than that is slowed down by what is not itself
 Problem = tuple[str, str]  # what is wrong, and what to do about it
 
 
@@ -54,9 +57,20 @@ def _short(evidence: Evidence, policy: Policy, who: str) -> Iterator[Problem]:
     repeats = evidence.timing.repeats
     if (missing := policy.valid.repeats - len(repeats)) > 0:
         yield f"{who}{len(repeats)} repeats, the policy asks for {policy.valid.repeats}", f"{missing} more repeats in fresh processes"
-    unstable = sum(any(text.startswith("unstable") for text in repeat.warnings) for repeat in repeats)
-    if 2 * unstable > len(repeats):
+    if 2 * (unstable := sum(map(_unstable, repeats))) > len(repeats):
         yield f"{who}unstable in {unstable} of {len(repeats)} repeats", "measure again on a quiet machine"
+    if 2 * (shared := sum(_foreign_cores(repeat) > CROWDED * evidence.cell.target.threads for repeat in repeats)) > len(repeats):
+        yield f"{who}other work on its cores in {shared} of {len(repeats)} repeats", "measure again on a quiet machine"
+
+
+def _unstable(repeat: Repeat) -> bool:
+    return any(warning.startswith("unstable") for warning in repeat.warnings)
+
+
+def _foreign_cores(repeat: Repeat) -> float:
+    """Cores that other processes kept busy, as the repeat's warning says (`tasks.host.crowded`)."""
+    found = [FOREIGN.match(warning) for warning in repeat.warnings]
+    return max((float(match[1]) for match in found if match), default=0.0)
 
 
 SAME: dict[str, Callable[[Evidence], object]] = {

@@ -173,7 +173,11 @@ def test_what_makes_numbers_worthless(store):
     """Another harness, too few repeats, a repeat on another device, tuned on the judged samples, a lost engine: none is proposed."""
     base, good = evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6)
     odd = good.timing.repeats[0].model_copy(update={"warnings": ("ran on cpu in fp32 with 2 threads, the first repeat on cpu",)})
+    crowd = good.timing.repeats[0].model_copy(update={"warnings": ("other work kept 0.6 of the cores busy",)})
+    shaky = good.timing.repeats[0].model_copy(update={"warnings": ("unstable: the last third was 84% slower than the first",)})
     cases = {
+        "other work on its cores in 5 of 5": changed_timing(store, repeats=(crowd,) * 5),
+        "unstable in 3 of 5": changed_timing(store, repeats=(*(shaky,) * 3, *good.timing.repeats[:2])),
         "another measuring code": changed_timing(store, harness="b" * 64),
         "another boundary": changed_timing(store, boundary="device_compute"),
         "4 repeats, the policy asks for 5": changed_timing(store, repeats=good.timing.repeats[:4]),
@@ -189,6 +193,37 @@ def test_what_makes_numbers_worthless(store):
         decision = judged(store, base, candidate)
         assert decision.verdict != "propose", words
         assert words in gate(decision, "validity").detail
+
+
+def test_a_passing_disturbance_does_not_spoil_a_measurement(store):
+    """A minority of disturbed repeats, and a little foreign load, are noted and no more."""
+    good = evidence(store, INT8, 0.6)
+    calm = good.timing.repeats[0].model_copy(update={"warnings": ("other work kept 0.2 of the cores busy",)})
+    loud = good.timing.repeats[0].model_copy(update={"warnings": ("other work kept 0.9 of the cores busy", "unstable: for a while")})
+    candidate = good.model_copy(update=changed_timing(store, repeats=(loud, loud, calm, calm, calm)))
+    assert judged(store, evidence(store, BASELINE, 2.1), candidate).verdict == "propose"
+
+
+def test_a_disturbed_baseline_is_no_yardstick(store):
+    """A saving against a baseline that was slowed down by other work is not proposed."""
+    slowed = evidence(store, BASELINE, 2.1)
+    crowd = slowed.timing.repeats[0].model_copy(update={"warnings": ("other work kept 1.4 of the cores busy",)})
+    slowed = slowed.model_copy(update={"timing": slowed.timing.model_copy(update={"repeats": (crowd,) * 5})})
+    decision = judged(store, slowed, evidence(store, INT8, 0.6))
+    assert decision.verdict == "inconclusive"
+    assert "baseline: other work on its cores in 5 of 5 repeats" in gate(decision, "validity").detail
+
+
+def test_the_same_engine_is_as_accurate_as_itself(store):
+    """One file on a smaller instance: no pair differs and none can, so a small set does not stand in the way."""
+    base, moved = evidence(store, BASELINE, 2.1), evidence(store, a_cell(target=ONE_CORE), 2.1)
+    few = {"count": 50, "samples": a_score(store, base.engine, 48, 50).samples}
+    base = base.model_copy(update={"evaluation": a_score(store, base.engine, 48, **few)})
+    other = moved.model_copy(update={"evaluation": a_score(store, moved.engine, 48, **few)})
+    assert gate(judged(store, base, other), "accuracy").verdict == "unknown"
+    same = moved.model_copy(update={"engine": base.engine, "evaluation": base.evaluation})
+    assert gate(judged(store, base, same), "accuracy").verdict == "pass"
+    assert "the same engine" in gate(judged(store, base, same), "accuracy").detail
 
 
 def test_a_screen_is_never_proposed(store):

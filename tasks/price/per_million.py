@@ -31,9 +31,9 @@ def cost(cell: Cell, rate_per_s: float, rate_low: float, rate_high: float, quote
     used = Decimal(repr(policy.utilisation))
     busy = [_shown(usd_per_million(quote.per_hour, rate)) for rate in rates]
     idle = [_shown(usd_per_million(quote.per_hour, rate, used)) - part for rate, part in zip(rates, busy, strict=True)]
-    price = f"${quote.per_hour}/h of {quote.instance_type} (power and facility are in the rent)"
+    price = f"${quote.per_hour}/h of {quote.instance_type}"
     parts = (
-        _part("compute", busy, f"1e6 x {price} / (3600 x {rate_per_s:,.1f}/s)"),
+        _part("compute", busy, f"1e6 x {price} / (3600 x {rate_per_s:,.1f}/s); power and facility are in the rent"),
         _part("idle capacity", idle, f"compute x (1/{policy.utilisation:g} - 1): the device is busy {policy.utilisation:.0%} of the time"),
         _migration(policy, baseline),
     )

@@ -67,7 +67,7 @@ def _money(record: Record) -> list[RenderableType]:
         how = _share(bill.before and bill.before.usd_per_million, bill.after and bill.after.usd_per_million)
         how = how if bill.part == "total" else (bill.after or bill.before).how  # type: ignore[union-attr]
         table.add_row(bill.part, shown_usd(bill.before), shown_usd(bill.after), Text(how), style=style)
-    return [_heading(f"Cost of a million inferences ({record.model.request} each)"), table]
+    return [_heading(f"Cost of a million inferences (each: {record.model.request})"), table]
 
 
 def _share(before: object, after: object) -> str:
@@ -100,9 +100,14 @@ def _missing(record: Record) -> list[RenderableType]:
 
 
 def _where(record: Record, store: Store) -> list[RenderableType]:
-    paths = [Padding(Text(f"{what:<8}{path}", overflow="fold"), (0, 2)) for what, path in files(record, store)]
-    answer = [Padding(Text(f"answer  crossgrade approve {record.id}", overflow="fold"), (0, 2))] if record.status == "proposed" else []
-    return [_heading("Where to look"), *paths, *answer]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for what, path in files(record, store):
+        grid.add_row(what, Text(str(path)))
+    if record.status == "proposed":
+        grid.add_row("answer", Text(f"crossgrade approve {record.id}"))
+    return [_heading("Where to look"), Padding(grid, (0, 2))]
 
 
 def _heading(words: str) -> Text:
@@ -112,5 +117,5 @@ def _heading(words: str) -> Text:
 def _table(*headers: str) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=True, padding=(0, 1), header_style="dim")
     for header in headers:
-        table.add_column(header)
+        table.add_column(header, overflow="fold")
     return table
