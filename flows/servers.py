@@ -24,7 +24,7 @@ import psutil
 from rich.console import Console
 
 from flows import guard
-from flows.services import Addresses, Service, addresses, services
+from flows.services import Addresses, Service, addresses, keep_pages_at_home, services
 from tasks.errors import BadRequest, ChildFailed
 from tasks.store import Store, write_atomically
 from tasks.store import home as store_home
@@ -51,6 +51,7 @@ def up(*, host: str = "127.0.0.1", prefect_port: int = 4200, mlflow_port: int = 
         family = Family(home, console)
         try:
             family.start(services(home, where, host, prefect_port, mlflow_port))
+            keep_pages_at_home(home, where)
             write_atomically(home / "servers.json", where.model_dump_json(indent=1).encode())
             console.print(
                 f"\n  Prefect  [bold]{where.prefect}[/]\n  MLflow   [bold]{where.mlflow}[/]\n\nCtrl-C stops everything and loses nothing."

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import psutil
 
 from flows import workers
 from tasks.facts import Fact
+from tasks.store import write_atomically
 
 
 class Addresses(Fact):
@@ -82,8 +84,8 @@ def environment(home: Path, where: Addresses) -> dict[str, str]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        "PREFECT_SERVER_UI_V2_ENABLED": "false",  # V1 shows Resume as a button and calls no other host; V2 hides it and calls amplitude.com
         "PREFECT_UI_API_URL": where.prefect_api,  # --port alone leaves the UI calling port 4200
+        "PREFECT_UI_STATIC_DIRECTORY": str(home / "prefect-ui"),
         "PREFECT_UI_URL": where.prefect,
         "PREFECT_WORKER_PREFETCH_SECONDS": "10",
         "PREFECT_WORKER_QUERY_SECONDS": "3",  # each poll of four pools takes the server 0.1 s of a core that may be measured on
@@ -91,6 +93,18 @@ def environment(home: Path, where: Addresses) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "TMPDIR": str(home / "tmp"),  # killed runs leave files here; emptied at the next start
     }
+
+
+def keep_pages_at_home(home: Path, where: Addresses) -> None:
+    """Let Prefect's pages call nobody but us: they ask amplitude.com for a configuration on every load, whatever the settings say.
+
+    (Its older pages call nobody, but a click on their drop-downs opens and closes them at once.)
+    """
+    page = home / "prefect-ui" / "v2" / "index.html"
+    allowed = f"'self' {where.prefect} {where.prefect.replace('http', 'ws', 1)}"
+    rule = f'<meta http-equiv="Content-Security-Policy" content="connect-src {allowed}">'
+    html = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+    write_atomically(page, html.replace("<head>", f"<head>{rule}", 1).encode())
 
 
 def get(address: str, body: object = None) -> bytes | None:

@@ -171,7 +171,7 @@ def test_no_child_calls_home(tmp_path):
     where = addresses_of(tmp_path)
     for service in services(tmp_path, where, "127.0.0.1", 4200, 5000):
         assert service.env["DO_NOT_TRACK"] == service.env["MLFLOW_DISABLE_TELEMETRY"] == "true"
-        assert service.env["PREFECT_SERVER_ANALYTICS_ENABLED"] == service.env["PREFECT_SERVER_UI_V2_ENABLED"] == "false"
+        assert service.env["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
 
 
 def addresses_of(home: Path):
