@@ -24,9 +24,10 @@ from tests.benchmarks.figure import Figure
 
 GOAL = "within 1%, or within what A/A shows"
 MODEL = "minilm-l6"  # milliseconds a call, and outputs so small that copying them out is nothing
+TOO_NOISY = 0.1  # a machine that tells nothing below that apart cannot answer
 CYCLES = 8  # of ABBA
 SECONDS = 1
-TOKENS = 16  # some milliseconds a call, little more than a scheduler's slice, so that a busy machine rarely cuts one in two
+TOKENS = 64  # some milliseconds a call: the Python call around it is well below a hundredth
 CONFIG = '{"CPU": {"ENABLE_CPU_PINNING": false, "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}}'
 HERE = Target(
     name="here",
@@ -52,10 +53,10 @@ def p50_ratio() -> Figure:
         os.sched_setaffinity(0, before)
     ratio = geometric_mean([((a * d) / (b * c)) ** 0.5 for (a, d), (b, c) in zip(ours, theirs, strict=True)])
     same = _noise([log(first / last) for pairs in (ours, theirs) for first, last in pairs])
-    met = abs(ratio.value - 1) <= max(0.01, same)
+    met = None if same > TOO_NOISY else abs(ratio.value - 1) <= max(0.01, same)
     detail = (
         f"{np.median(ours):.3f} ms against {np.median(theirs):.3f} ms ({MODEL}, {TOKENS} tokens, one core, FP32), {CYCLES} ABBA cycles of "
-        f"{SECONDS} s; by A/A, {same:.1%} is noise"
+        f"{SECONDS} s; by A/A, {same:.1%} is noise{', too much to tell: quieten the machine' if met is None else ''}"
     )
     return Figure("p50_ratio_benchmark_app", "ratio", GOAL, ratio.value, ratio.low, ratio.high, met, detail)
 
