@@ -106,6 +106,10 @@ class Recipe(Fact):
     calibration: Literal["none", "minmax", "entropy", "percentile"] = "none"
     calibration_items: int = Field(0, ge=0, le=100_000)
     operators: tuple[str, ...] = Field((), description="ONNX operators that are quantized; empty means the toolkit's default")
+    keep_sensitive: int = Field(
+        0, ge=0, le=16, exclude_if=lambda count: count == 0,
+        description="nodes that stay FP32: those whose quantization alone changes the outputs most, on calibration data",
+    )  # fmt: skip
     backends: tuple[str, ...] = ()
     note: str = ""
 

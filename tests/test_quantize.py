@@ -147,3 +147,20 @@ def test_digests_of_feeds_see_values_names_and_shapes() -> None:
     digests = {digest_of_feeds(feeds) for feeds in (base, *others)}
     assert len(digests) == 5
     assert digest_of_feeds([{"x": np.zeros((2, 3), np.float32)}]) in digests
+
+
+def test_the_most_sensitive_node_stays_fp32(store: Store) -> None:
+    """The node whose quantization alone changes the outputs most is kept, and the record names it; the others are INT8."""
+    source = export(ENTRY, "onnx", store)
+    every = quantize(ENTRY, source, a_recipe("int8-static-conv"), store)
+    mixed = quantize(ENTRY, source, a_recipe("int8-static-mixed"), store)
+    assert (every.notes["quantized"], mixed.notes["quantized"]) == ("Conv 2", "Conv 1")
+    assert mixed.notes["kept_fp32"]
+    with pytest.raises(Unsupported, match="keeps 2 of 2 nodes"):
+        quantize(ENTRY, source, a_recipe("int8-static-mixed", keep_sensitive=2), store)
+
+
+def test_keeping_no_node_leaves_digests_as_they_were() -> None:
+    """A recipe that keeps nothing has the digest it had before nodes could be kept."""
+    assert "keep_sensitive" not in a_recipe("int8-static").model_dump(mode="json")
+    assert a_recipe("int8-static").digest != a_recipe("int8-static", keep_sensitive=1).digest

@@ -4,6 +4,7 @@ U8S8 is the form that VNNI multiplies; S8S8 is slower than FP32 on processors (0
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from model_zoo.facts import Tensors
 from tasks.backends.base import Built
 from tasks.facts import Recipe
-from tasks.quantize import graph
+from tasks.quantize import graph, sensitivity
 
 if TYPE_CHECKING:
     from onnxruntime.quantization import CalibrationDataReader
@@ -22,13 +23,23 @@ METHODS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
 
 
 def quantize(source: Path, recipe: Recipe, feeds: Sequence[Tensors], out: Path) -> Built:
-    """Write the quantized graph to `out`; what was quantized is in the notes."""
+    """Write the quantized graph to `out`; what was quantized, and what was kept, is in the notes."""
+    graph.require(source, recipe.operators, recipe.name)
+    prepared = graph.prepare(source, out.with_suffix(".prepared"))
+    ranges = out.with_suffix(".ranges")  # calibrated once, however many graphs are written
+    write = partial(_write, prepared, recipe, feeds, ranges)
+    kept = sensitivity.worst(prepared, write, recipe, feeds) if recipe.keep_sensitive else []
+    write(out, nodes_to_exclude=kept)
+    notes = {"quantized": graph.counted(graph.between_scales(out, recipe.operators), recipe.name), "form": "QDQ U8S8"}
+    return Built(format="onnx", notes=notes | ({"kept_fp32": ", ".join(kept)} if kept else {}))
+
+
+def _write(prepared: Path, recipe: Recipe, feeds: Sequence[Tensors], ranges: Path, out: Path, **nodes: list[str]) -> None:
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, calibrate, quantize_static
 
-    graph.require(source, recipe.operators, recipe.name)
     calibrate.print = _silent  # calibrators print for every item; sys.stdout itself belongs to everyone
     quantize_static(
-        str(graph.prepare(source, out.with_suffix(".prepared"))),
+        str(prepared),
         str(out),
         _reader(feeds),
         quant_format=QuantFormat.QDQ,
@@ -39,9 +50,8 @@ def quantize(source: Path, recipe: Recipe, feeds: Sequence[Tensors], out: Path) 
         calibrate_method=CalibrationMethod[METHODS[recipe.calibration]],
         # One item at a time: items may have different shapes, and memory holds one item's activations instead of all.
         extra_options={"CalibStridedMinMax": 1, "CalibPercentile": PERCENTILE},
-    )
-    return Built(
-        format="onnx", notes={"quantized": graph.counted(graph.between_scales(out, recipe.operators), recipe.name), "form": "QDQ U8S8"}
+        calibration_cache_path=ranges,
+        **nodes,
     )
 
 
