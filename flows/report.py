@@ -30,7 +30,8 @@ def deliver(record: Record, store: Store) -> None:
     for name, image in plots(record, store).items():
         write_atomically(folder(record.id, store) / name, image)
     try:
-        log.info("in MLflow: %s", to_mlflow(record, store))
+        address = to_mlflow(record, store)
+        log.info("in MLflow: %s", address or f"experiment crossgrade/{record.model.id}; `crossgrade up` shows it")
     except PipelineError as error:
         log.warning("the record is safe, MLflow has no copy yet: %s Then: crossgrade record push %s", error, record.id)
 
