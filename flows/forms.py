@@ -5,7 +5,7 @@ The choices are read when the flow is deployed: after adding a model or a target
 
 from decimal import Decimal
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Field
 
@@ -14,20 +14,23 @@ from tasks import catalog
 from tasks.facts import Fact
 
 
-def choice(title: str, names: list[str]) -> type[Enum]:
+def choice(title: str, names: list[str]) -> Any:
     """An enumeration whose members are its values: a drop-down in the form."""
     return Enum(title, {name: name for name in names}, type=str, module=__name__)
 
 
-Model = choice("Model", model_zoo.names())
-TargetName = choice("TargetName", list(catalog.targets()))
-BackendName = choice("BackendName", list(catalog.LOCAL_BACKENDS))
-RecipeName = choice("RecipeName", list(catalog.recipes()))
-PolicyName = choice("PolicyName", list(catalog.policies()))
+if TYPE_CHECKING:  # the choices depend on files
+    Model = TargetName = BackendName = RecipeName = PolicyName = Enum
+else:
+    Model = choice("Model", model_zoo.names())
+    TargetName = choice("TargetName", list(catalog.targets()))
+    BackendName = choice("BackendName", list(catalog.LOCAL_BACKENDS))
+    RecipeName = choice("RecipeName", list(catalog.recipes()))
+    PolicyName = choice("PolicyName", list(catalog.policies()))
 
-Targets = Annotated[list[TargetName], Field(min_length=1)]  # type: ignore[valid-type]
-Backends = Annotated[list[BackendName], Field(min_length=1)]  # type: ignore[valid-type]
-Recipes = Annotated[list[RecipeName], Field(min_length=1)]  # type: ignore[valid-type]
+Targets = Annotated[list[TargetName], Field(min_length=1)]
+Backends = Annotated[list[BackendName], Field(min_length=1)]
+Recipes = Annotated[list[RecipeName], Field(min_length=1)]
 LOCAL = [TargetName(name) for name, target in catalog.targets().items() if not target.simulated]
 
 
@@ -35,9 +38,9 @@ class Baseline(Fact):
     """What serves the model today."""
 
     model_config = ConfigDict(title="Baseline")
-    backend: BackendName = Field(BackendName("ort"), title="Runtime")  # type: ignore[valid-type]
-    recipe: RecipeName = Field(RecipeName("fp32"), title="Precision recipe")  # type: ignore[valid-type]
-    target: TargetName = Field(TargetName("cpu-2core"), title="Target")  # type: ignore[valid-type]
+    backend: BackendName = Field(BackendName("ort"), title="Runtime")
+    recipe: RecipeName = Field(RecipeName("fp32"), title="Precision recipe")
+    target: TargetName = Field(TargetName("cpu-2core"), title="Target")
 
     @property
     def cell(self) -> str:

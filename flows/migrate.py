@@ -57,13 +57,13 @@ async def in_this_process(attempt: Attempt, target: str) -> None:
 
 @flow(name="migrate", flow_run_name="migrate {model.value}", persist_result=False)
 async def migrate(
-    model: Model,  # type: ignore[valid-type]
+    model: Model,
     baseline: Baseline = Baseline(),
     targets: Targets = LOCAL,
     backends: Backends = [*BackendName][1:],
     recipes: Recipes = [*RecipeName],
     slo: Slo = Slo(),
-    policy: PolicyName = PolicyName("default"),  # type: ignore[valid-type]
+    policy: PolicyName = PolicyName("default"),
     cost: CostPolicy = CostPolicy(),
 ) -> State:
     """Find out whether a model may move to a cheaper target, precision or runtime, and propose the move if it may.

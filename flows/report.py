@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from prefect.artifacts import acreate_markdown_artifact
-from prefect.deployments import run_deployment
+from prefect.deployments import arun_deployment
 from prefect.exceptions import ObjectNotFound
 
 from tasks.errors import PipelineError
@@ -57,7 +57,7 @@ async def in_prefect(record: Record, store: Store) -> None:
 async def _ask(record: Record) -> None:
     """Start the approval: a run of its own that waits suspended and holds no device."""
     try:
-        asked = await run_deployment("approve/approve", parameters={"record": record.id}, timeout=0, as_subflow=False)
+        asked = await arun_deployment("approve/approve", parameters={"record": record.id}, timeout=0, as_subflow=False)
     except ObjectNotFound:
         log.warning("the deployment approve/approve is not there: approve with: crossgrade approve %s --as NAME", record.id)
     else:

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 
 from prefect import flow
-from prefect.deployments import run_deployment
+from prefect.deployments import arun_deployment
 
 from tasks import journal
 from tasks.cells import Prepared, Steps
 from tasks.decide import shortlist
-from tasks.facts import Cell, Evidence, Unmeasured
+from tasks.facts import Cell, Evidence, Score, Unmeasured
 from tasks.host import lease
 from tasks.journal import Attempt
 from tasks.stages import AS_TASKS
@@ -39,7 +39,7 @@ async def sweep(attempt: str, target: str) -> None:
 
 async def by_worker(attempt: Attempt, target: str) -> None:
     """Send a target's share to the worker of its pool and wait. A sweep that crashes leaves what it finished in the journal."""
-    run = await run_deployment(f"sweep/{target}", parameters={"attempt": attempt.id, "target": target}, poll_interval=1, timeout=None)
+    run = await arun_deployment(f"sweep/{target}", parameters={"attempt": attempt.id, "target": target}, poll_interval=1, timeout=None)
     if run.state is None or not run.state.is_completed():
         log.warning("sweep of %s ended as %s: its unfinished cells are reported as not measured", target, run.state and run.state.name)
 
@@ -80,12 +80,12 @@ def _screen(one: Prepared, attempt: Attempt, steps: Steps) -> Evidence | None:
     return _keep(steps.clock([one], attempt.request.policy.screen, attempt.store)[0], attempt)
 
 
-def _reference(ready: list[Prepared], attempt: Attempt):  # noqa: ANN202
+def _reference(ready: list[Prepared], attempt: Attempt) -> Score | None:
     """The baseline's score on development data: from this sweep, or from the one that ran before on the baseline's target."""
     baseline = attempt.request.baseline
     here = next((one.development for one in ready if one.cell == baseline), None)
     there = attempt.find(baseline, "valid")
-    return here or (there and there.development)
+    return here or (there.development if there else None)
 
 
 def _final(ready: list[Prepared], attempt: Attempt, steps: Steps) -> None:
@@ -96,4 +96,7 @@ def _final(ready: list[Prepared], attempt: Attempt, steps: Steps) -> None:
 
 
 def _keep(outcome: Evidence | Unmeasured, attempt: Attempt) -> Evidence | None:
-    return attempt.keep(outcome) if isinstance(outcome, Evidence) else attempt.fail(outcome)
+    if isinstance(outcome, Evidence):
+        return attempt.keep(outcome)
+    attempt.fail(outcome)
+    return None

@@ -5,14 +5,19 @@ The baseline is measured in turn with the champion and is the canary: what slows
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
+from typing import Literal
 
 from tasks.facts import Decision, Evidence, Host, Night, Outcome, Record, Unmeasured
 from tasks.stats import Rate, ratio
 
+Verdict = Literal["same", "faster", "slower", "ambiguous", "broken"]
 FLOOR = 0.10  # a change of speed below this is none: processes on one host differ by that much from day to day
 
 
-def compare(record: Record, outcomes: Sequence[Outcome], decision: Decision, at: datetime, then: "Pair", now: "Pair | None") -> Night:
+def compare(
+    record: Record, outcomes: Sequence[Outcome], decision: Decision, at: datetime, then: "Pair | None", now: "Pair | None"
+) -> Night:
     """Tonight's verdict on a record.
 
     Args:
@@ -22,17 +27,18 @@ def compare(record: Record, outcomes: Sequence[Outcome], decision: Decision, at:
     """
     champion = next(out for out in outcomes if out.cell.digest == record.decision.recommended_digest)
     changes = changed(record.outcome(champion.cell.digest), champion)
-    common = {"record": record.id, "at": at, "changes": changes, "decision": decision, "outcomes": tuple(outcomes)}
+    night = partial(Night, record=record.id, at=at, changes=changes, decision=decision, outcomes=tuple(outcomes))
     if isinstance(champion, Unmeasured):
-        return Night(verdict="broken", detail=f"the champion could not be measured: {champion.reason}", **common)
-    if now is None:
-        return Night(verdict="ambiguous", detail="the baseline could not be measured: nothing to compare with", **common)
+        return night(verdict="broken", detail=f"the champion could not be measured: {champion.reason}")
+    if then is None or now is None:
+        return night(verdict="ambiguous", detail="the baseline could not be measured: nothing to compare with")
     relative = ratio(_relative(now), _relative(then))
-    numbers = {"ratio": relative.value, "low": relative.low, "high": relative.high}
     verdict, detail = _judge(relative, ratio(now.baseline, then.baseline))
-    if decision.verdict != "propose" and verdict != "ambiguous":
+    if decision.verdict == "hold":
         verdict, detail = "broken", f"what was approved would not be proposed today: {decision.summary}"
-    return Night(verdict=verdict, detail=detail, **numbers, **common)
+    elif decision.verdict == "inconclusive":
+        verdict, detail = "ambiguous", f"tonight's evidence decides nothing: {'; '.join(decision.missing) or decision.summary}"
+    return night(verdict=verdict, detail=detail, ratio=relative.value, low=relative.low, high=relative.high)
 
 
 class Pair:
@@ -47,7 +53,7 @@ def _relative(pair: Pair) -> Rate:
     return ratio(pair.champion, pair.baseline)
 
 
-def _judge(relative: Rate, host: Rate) -> tuple[str, str]:
+def _judge(relative: Rate, host: Rate) -> tuple[Verdict, str]:
     words = f"against the baseline of the same night, its rate is {relative.value:.3f} of then [{relative.low:.3f}, {relative.high:.3f}]"
     if relative.high < 1 - FLOOR:
         return "slower", words

@@ -3,6 +3,8 @@
 No result is persisted by Prefect: artifacts travel by digest through the store, which also is the cache. Only what may pass is retried.
 """
 
+from typing import Any
+
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
@@ -22,7 +24,13 @@ async def passes(_task: Task, _run: TaskRun, state: State) -> bool:
     return False
 
 
-PLAIN = {"persist_result": False, "cache_policy": NO_CACHE, "retries": 2, "retry_delay_seconds": [2, 10], "retry_condition_fn": passes}
+PLAIN: dict[str, Any] = {
+    "persist_result": False,
+    "cache_policy": NO_CACHE,
+    "retries": 2,
+    "retry_delay_seconds": [2, 10],
+    "retry_condition_fn": passes,
+}
 
 AS_TASKS = cells.Steps(
     prepare=task(cells.prepare, name="prepare", task_run_name="prepare {cell.name}", tags=["build"], **PLAIN),
