@@ -20,7 +20,13 @@ def choice(title: str, names: list[str]) -> Any:
 
 
 if TYPE_CHECKING:  # the choices depend on files
-    Model = TargetName = BackendName = RecipeName = PolicyName = Enum
+    from typing import TypeAlias
+
+    Model: TypeAlias = Enum
+    TargetName: TypeAlias = Enum
+    BackendName: TypeAlias = Enum
+    RecipeName: TypeAlias = Enum
+    PolicyName: TypeAlias = Enum
 else:
     Model = choice("Model", model_zoo.names())
     TargetName = choice("TargetName", list(catalog.targets()))

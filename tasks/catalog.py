@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from tasks.backends import WHERE
 from tasks.errors import BadRequest
@@ -173,7 +174,7 @@ def explain(error: ValidationError, fields: Iterable[str]) -> str:
     return "; ".join(_explain_one(one, list(fields)) for one in error.errors()[:3])
 
 
-def _explain_one(one: dict, fields: list[str]) -> str:
+def _explain_one(one: ErrorDetails, fields: list[str]) -> str:
     place = ".".join(str(part) for part in one["loc"])
     if one["type"] == "extra_forbidden":
         near = get_close_matches(str(one["loc"][-1]), fields, n=1)

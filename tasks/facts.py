@@ -464,6 +464,13 @@ class Night(Fact):
     outcomes: tuple[Outcome, ...]
 
 
+Status = Literal["proposed", "held", "inconclusive", "approved", "rejected", "reopened"]
+STATUS: dict[str, Status] = {
+    "propose": "proposed", "hold": "held", "inconclusive": "inconclusive",
+    "approve": "approved", "reject": "rejected", "reopen": "reopened",
+}  # fmt: skip
+
+
 class Record(Fact):
     """The truth of one migration; MLflow holds a copy. Written by `tasks.record`, read by `tasks.schema`."""
 
@@ -479,11 +486,9 @@ class Record(Fact):
     supersedes: str | None = None
 
     @property
-    def status(self) -> Literal["proposed", "held", "inconclusive", "approved", "rejected", "reopened"]:
+    def status(self) -> Status:
         """Where the migration stands now."""
-        if self.approvals:
-            return {"approve": "approved", "reject": "rejected", "reopen": "reopened"}[self.approvals[-1].answer]
-        return {"propose": "proposed", "hold": "held", "inconclusive": "inconclusive"}[self.decision.verdict]
+        return STATUS[self.approvals[-1].answer if self.approvals else self.decision.verdict]
 
     def outcome(self, cell_digest: str) -> "Evidence | Unmeasured":
         """The outcome of a cell by the cell's digest; KeyError when it is not in the record."""

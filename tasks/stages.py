@@ -5,7 +5,7 @@ No result is persisted by Prefect: artifacts travel by digest through the store,
 
 from typing import Any
 
-from prefect import Task, task
+from prefect import Task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 
@@ -24,7 +24,7 @@ async def passes(_task: Task, _run: TaskRun, state: State) -> bool:
     return False
 
 
-PLAIN: dict[str, Any] = {
+PLAIN: Any = {
     "persist_result": False,
     "cache_policy": NO_CACHE,
     "retries": 2,
@@ -33,7 +33,7 @@ PLAIN: dict[str, Any] = {
 }
 
 AS_TASKS = cells.Steps(
-    prepare=task(cells.prepare, name="prepare", task_run_name="prepare {cell.name}", tags=["build"], **PLAIN),
-    clock=task(cells.clock, name="measure", task_run_name="measure {workload.mode}", tags=["measure"], **PLAIN),
-    judge=task(cells.judge, name="judge", task_run_name="judge {evidence.cell.name}", tags=["accuracy"], **PLAIN),
+    prepare=Task(cells.prepare, name="prepare", task_run_name="prepare {cell.name}", tags=["build"], **PLAIN),
+    clock=Task(cells.clock, name="measure", task_run_name="measure {workload.mode}", tags=["measure"], **PLAIN),
+    judge=Task(cells.judge, name="judge", task_run_name="judge {evidence.cell.name}", tags=["accuracy"], **PLAIN),
 )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 from filelock import FileLock
@@ -45,13 +45,13 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
+def whole(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that appears under `path` whole or not at all: temporary file, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=NEW, delete=False) as file:
         temporary = Path(file.name)
         try:
-            yield file
+            yield file.file
             file.flush()
             os.fsync(file.fileno())
             temporary.replace(path)
