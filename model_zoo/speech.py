@@ -41,7 +41,7 @@ def speak(sentences: list[str], timeout_s: float = 300) -> list[np.ndarray]:
         except subprocess.TimeoutExpired:
             raise BadModel(f"espeak-ng did not end within {timeout_s:.0f} s", "run again; the library hangs at times") from None
         if done.returncode != 0:
-            raise BadModel(f"espeak-ng failed: {done.stderr.decode(errors='replace').strip()[-300:]}", "`make zoo` installs it anew")
+            raise BadModel(f"espeak-ng failed: {done.stderr.decode(errors='replace').strip()[-300:]}", "`make install` brings it anew")
         with np.load(out, allow_pickle=False) as archive:
             return np.split(archive["samples"], archive["ends"][:-1])
 

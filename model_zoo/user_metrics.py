@@ -91,7 +91,7 @@ def pairs(metric: Metric, output: str, threshold: float, outputs: Sequence[Tenso
         flat = np.split(labels["reference"], labels["ends"][:-1])
         truth = [part.reshape(sample.shape) for part, sample in zip(flat, samples, strict=True)]
     elif "labels" in labels:
-        truth = labels["labels"]
+        truth = list(labels["labels"])
     else:
         raise BadModel(
             f"there are no labels to score {metric.name} with", "add labels, or use metric = 'agreement', which can never approve"

@@ -102,7 +102,7 @@ def torch_source(built: Any, table: ModelTable, folder: Path) -> Source:  # noqa
     parameters = inspect.signature(module.forward).parameters.values()
     names = [one.name for one in parameters if one.default is one.empty]
     inputs = tuple(_inputs_from_data(names, table, folder))
-    example = [torch.zeros([2, *one.shape[1:]], dtype=getattr(torch, one.dtype)) for one in inputs]
+    example = [torch.from_numpy(np.zeros((2, *(int(size) for size in one.shape[1:])), one.dtype)) for one in inputs]
     try:
         with torch.no_grad():
             given = module(*example)
