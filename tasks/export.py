@@ -114,7 +114,7 @@ def _program_file(module: "torch.nn.Module", entry: Entry, feed: Tensors, out: P
 def _dynamo(module: "torch.nn.Module", entry: Entry, feed: Tensors, out: Path) -> Callable[[Tensors], Tensors]:
     import torch
 
-    names = {"input_names": [spec.name for spec in entry.spec.inputs], "output_names": list(entry.spec.outputs)}
+    names: dict[str, Any] = {"input_names": [spec.name for spec in entry.spec.inputs], "output_names": list(entry.spec.outputs)}
     program = torch.onnx.export(_program(module, entry, feed), dynamo=True, opset_version=OPSET, verbose=False, **names)
     model = program.model_proto  # type: ignore[union-attr]
     _name_dimensions(model, entry)
@@ -126,7 +126,7 @@ def _torchscript(module: "torch.nn.Module", entry: Entry, feed: Tensors, out: Pa
     import onnx
     import torch
 
-    names = {"input_names": [spec.name for spec in entry.spec.inputs], "output_names": list(entry.spec.outputs)}
+    names: dict[str, Any] = {"input_names": [spec.name for spec in entry.spec.inputs], "output_names": list(entry.spec.outputs)}
     args = pt2.tensors(feed, entry.spec.inputs)
     torch.onnx.export(module, args, out, dynamo=False, opset_version=MINIMUM_OPSET, dynamic_axes=entry.dynamic_axes(), **names)
     return _write(onnx.load(out), out)

@@ -57,7 +57,7 @@ class Backend(Protocol):
         """Load the engine, read back what was really got (WrongDevice when it is another device)."""
 
 
-MODULES = {"onnxruntime": "", "nncf": "intel"}  # toolkit -> the extra that brings it; "" is always there
+MODULES: dict[str, str] = {"onnxruntime": "", "nncf": "intel"}  # toolkit -> the extra that brings it; "" is always there
 
 
 def refusal(cell: Cell, backend: Backend, modules: Mapping[str, str]) -> str | None:
@@ -77,7 +77,7 @@ def refusal(cell: Cell, backend: Backend, modules: Mapping[str, str]) -> str | N
         return f"recipe {recipe.name} is for {', '.join(recipe.backends)}, not for {backend.name}"
     if backend.wants == "pt2" and recipe.method != "none":
         return f"recipe {recipe.name} changes an ONNX graph and {backend.name} takes the torch program: use fp32, or an ONNX backend"
-    toolkit = {} if recipe.toolkit == "none" else {recipe.toolkit: MODULES[recipe.toolkit]}
+    toolkit: dict[str, str] = {} if recipe.toolkit == "none" else {recipe.toolkit: MODULES[recipe.toolkit]}
     return not_installed({**modules, **toolkit})
 
 

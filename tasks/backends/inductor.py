@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from tasks.backends import pt2
 from tasks.backends.base import Built, in_words_of, quiet, refusal
@@ -17,8 +18,8 @@ class InductorBackend:
     """torch.compile's compiler, without Python at run time."""
 
     name = "inductor"
-    wants = "pt2"
-    distributions = ("torch",)
+    wants: Literal["onnx", "pt2"] = "pt2"
+    distributions: tuple[str, ...] = ("torch",)
 
     def missing(self, cell: Cell) -> str | None:
         if (why := refusal(cell, self, {"torch": ""})) is not None:
@@ -51,7 +52,7 @@ class InductorBackend:
                 compiled = torch._inductor.aoti_load_package(file)
             ports = compiled.get_metadata()[PORTS]
         with threads(cell.target.threads) as got:
-            placement = Placement(device=cell.target.device, providers=("aot-inductor",), precision="fp32", threads=got)
+            placement = Placement(device=cell.target.device, providers=("aot-inductor",), precision="fp32", threads=got, elsewhere=())
             yield TorchSession(compiled, *pt2.parse_ports(ports), placement)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,8 +26,8 @@ class OpenVinoBackend:
     """OpenVINO's CPU plugin."""
 
     name = "openvino"
-    wants = "onnx"
-    distributions = ("openvino",)
+    wants: Literal["onnx", "pt2"] = "onnx"
+    distributions: tuple[str, ...] = ("openvino",)
 
     def missing(self, cell: Cell) -> str | None:
         return refusal(cell, self, {"openvino": "intel"})
@@ -116,6 +116,7 @@ def placement_of(compiled: "openvino.CompiledModel", cell: Cell) -> Placement:
         threads=compiled.get_property("INFERENCE_NUM_THREADS"),
         nodes=len(layers),
         nodes_elsewhere=0,
+        elsewhere=(),
     )
 
 
@@ -150,7 +151,7 @@ def unpack(engine: Path) -> "openvino.Model":
     except (tarfile.TarError, KeyError) as error:
         raise BadArtifact(f"{engine.name} is not a packed OpenVINO IR: {words_of(error)}", "build the engine again") from error
     with in_words_of("OpenVINO", "reading the packed graph"):
-        return ov.Core().read_model(xml, np.frombuffer(weights, dtype=np.uint8).tobytes())
+        return ov.Core().read_model(xml, weights)
 
 
 def _text(info: Any, name: str) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,8 +22,8 @@ EXECUTES = "crossgrade.executes"  # metadata of an engine: what its optimised gr
 class OrtBackend:
     """One execution provider of ONNX Runtime."""
 
-    wants = "onnx"
-    distributions = ("onnxruntime",)
+    wants: Literal["onnx", "pt2"] = "onnx"
+    distributions: tuple[str, ...] = ("onnxruntime",)
 
     def __init__(self, name: str, provider: str) -> None:
         self.name, self.provider = name, provider

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -26,8 +27,8 @@ class SimulatedBackend:
     """Runs on targets that have a `simulation`, and only there."""
 
     name = "simulated"
-    wants = "onnx"
-    distributions = ("onnxruntime",)
+    wants: Literal["onnx", "pt2"] = "onnx"
+    distributions: tuple[str, ...] = ("onnxruntime",)
 
     def missing(self, cell: Cell) -> str | None:
         simulation = cell.target.simulation

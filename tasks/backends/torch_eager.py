@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,8 +18,8 @@ class TorchEagerBackend:
     """The uncompiled reference."""
 
     name = "torch-eager"
-    wants = "pt2"
-    distributions = ("torch",)
+    wants: Literal["onnx", "pt2"] = "pt2"
+    distributions: tuple[str, ...] = ("torch",)
 
     def missing(self, cell: Cell) -> str | None:
         return refusal(cell, self, {"torch": ""})
@@ -38,7 +38,13 @@ class TorchEagerBackend:
             module = program.module(check_guards=False)  # export has checked the shapes, and a service would run the module itself
         with threads(cell.target.threads) as got:
             placement = Placement(
-                device=cell.target.device, providers=("eager",), precision="fp32", threads=got, nodes=operators, nodes_elsewhere=0
+                device=cell.target.device,
+                providers=("eager",),
+                precision="fp32",
+                threads=got,
+                nodes=operators,
+                nodes_elsewhere=0,
+                elsewhere=(),
             )
             yield TorchSession(module, *pt2.parse_ports(ports), placement)
 
