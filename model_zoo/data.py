@@ -98,7 +98,7 @@ def trained_weights(store: Store, key: Mapping[str, object], train: Callable[[],
             seconds=(time.perf_counter_ns() - started) / 1e9,
         )
 
-    full_key = {**key, "torch": version_of("torch")}
+    full_key = {**key, "torch": version_of("torch"), "threads": 1}
     return load_file(store.path(store.cached("weights", full_key, Artifact, write).sha256))
 
 

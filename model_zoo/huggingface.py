@@ -47,7 +47,7 @@ def source(table: ModelTable, folder: Path) -> tuple[Source, ModelTable]:
         )
         axes = {"pixel_values": {0: "batch"}, "logits": {0: "batch"}}
         return Source(**common, inputs=(spec,), outputs=("logits",), axes=axes, module=load, classes=classes), ready
-    output = "embedding" if table.task == "text-embedding" else "logits"
+    output = "sentence_embedding" if table.task == "text-embedding" else "logits"
     inputs = tuple(TensorSpec(name=name, dtype="int64", shape=("batch", "tokens")) for name in TEXT)
     axes = {**{name: {0: "batch", 1: "tokens"} for name in TEXT}, output: {0: "batch"}}
     tokenize = tokenizer(local, table.max_tokens)

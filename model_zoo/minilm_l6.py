@@ -38,14 +38,14 @@ SPEC = ModelSpec(
         TensorSpec(name="input_ids", dtype="int64", shape=("batch", "tokens")),
         TensorSpec(name="attention_mask", dtype="int64", shape=("batch", "tokens")),
     ),
-    outputs=("embedding",),
+    outputs=("sentence_embedding",),
     metric=Metric(name="r_at_1", unit="pair", proportion=True),
     parameters=22_713_216,
 )
 
 
 class MiniLm:
-    """`input_ids`, `attention_mask` (batch, tokens) -> `embedding` (batch, 384) of length 1."""
+    """`input_ids`, `attention_mask` (batch, tokens) -> `sentence_embedding` (batch, 384) of length 1."""
 
     spec = SPEC
 
@@ -62,7 +62,7 @@ class MiniLm:
     def dynamic_axes(self) -> dict[str, dict[int, str]]:
         """The number of texts and of tokens."""
         tokens = {0: "batch", 1: "tokens"}
-        return {"input_ids": tokens, "attention_mask": tokens, "embedding": {0: "batch"}}
+        return {"input_ids": tokens, "attention_mask": tokens, "sentence_embedding": {0: "batch"}}
 
     def splits(self, store: Store) -> Splits:
         """32 / 200 / 400 pairs in a fixed shuffled order."""
@@ -86,7 +86,7 @@ class MiniLm:
 
     def score(self, outputs: Sequence[Tensors], labels: Mapping[str, np.ndarray]) -> np.ndarray:
         """R@1: (1, 1) where a summary is nearer to its own text than to every other text of the split."""
-        found = np.concatenate([output["embedding"] for output in outputs])[labels["place"]]
+        found = np.concatenate([output["sentence_embedding"] for output in outputs])[labels["place"]]
         summaries, texts = found[: len(found) // 2], found[len(found) // 2 :]
         similarity = summaries @ texts.T
         right = ((similarity >= np.diag(similarity)[:, None]).sum(1) == 1).astype(np.float64)

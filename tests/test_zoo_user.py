@@ -158,6 +158,28 @@ def test_a_hugging_face_folder_is_a_model(toml, tmp_path: Path, store: Store):
     assert entry.dynamic_axes()["input_ids"] == {0: "batch", 1: "tokens"}
 
 
+def test_a_hugging_face_image_classifier_brings_its_own_preprocessing(toml, tmp_path: Path, store: Store):
+    """Size, mean and std come from the folder; classes are matched by name, not by alphabet."""
+    from PIL import Image
+    from transformers import ViTConfig, ViTForImageClassification
+
+    names = {"label2id": {"light": 0, "dark": 1}, "id2label": {0: "light", 1: "dark"}}
+    config = ViTConfig(8, 1, 2, 16, image_size=16, patch_size=8, **names)
+    ViTForImageClassification(config).save_pretrained(tmp_path / "vit")
+    own = {"size": {"height": 16, "width": 16}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    (tmp_path / "vit" / "preprocessor_config.json").write_text(json.dumps(own))
+    for name in ("dark", "light"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for level in range(40):
+            Image.new("RGB", (30, 20), (level + 200 * (name == "light"),) * 3).save(tmp_path / "images" / name / f"{level}.png")
+    entry = toml('[mine]\nhf = "vit"\ntask = "image-classification"\ndata = "images"\nmetric = "top1"\n')
+    split = entry.splits(store).evaluation
+    darkest = np.array([image.min() for feed in split.feeds for image in feed["pixel_values"]]) < 0
+    assert darkest.tolist() == (split.labels["labels"] == 1).tolist()
+    assert split.feeds[0]["pixel_values"].min() >= -2
+    assert 0 <= ratio(entry, store) <= 1
+
+
 def test_without_labels_there_is_only_likeness(toml, tmp_path: Path, store: Store):
     """FP32 agrees with itself, and the metric says that it can never approve."""
     save_bert(tmp_path / "bert")
