@@ -1,4 +1,8 @@
-"""The network of Silero VAD as a plain torch module, so that every runtime can be given the same model."""
+"""The network of Silero VAD as a plain torch module, so that every runtime can be given the same model.
+
+The published .safetensors and .onnx files hold two different trainings of it: outputs differ, their F1 hardly (0.984 and 0.987 on
+whole clips). With the .onnx file's weights in it, this module computes what that file computes (tests/test_zoo.py).
+"""
 
 import torch
 from torch import Tensor, nn

@@ -119,6 +119,39 @@ def test_silero_hears_speech_in_noise(store: Store):
 
 
 @present("silero-vad")
+def test_the_rebuilt_network_is_the_published_one():
+    """With the weights of the published .onnx in it, our module computes what that file computes, to rounding."""
+    import onnx
+    import onnxruntime
+    import torch
+    from onnx import numpy_helper
+
+    from model_zoo.silero_vad_net import SileroNet
+
+    path = package_folder("silero_vad") / "data" / "silero_vad_16k_sequence.onnx"
+    graph = onnx.load(path).graph
+    kept = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    state = {}
+    for part, node in zip(
+        ("stft", "conv1", "conv2", "conv3", "conv4", "head"), [n for n in graph.node if n.op_type == "Conv"], strict=True
+    ):
+        state |= {f"{part}.{kind}": kept[name] for kind, name in zip(("weight", "bias"), node.input[1:], strict=False)}
+    (lstm,) = [node for node in graph.node if node.op_type == "LSTM"]
+    weight, recurrent, bias = (kept[name][0] for name in lstm.input[1:4])
+    for name, gates in zip(
+        ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), (weight, recurrent, *np.split(bias, 2)), strict=True
+    ):
+        state[f"memory.{name}"] = gates.reshape(4, 128, *gates.shape[1:])[[0, 2, 3, 1]].reshape(gates.shape)  # ONNX: iofc, torch: ifco
+    net = SileroNet(lead_in=0).eval()
+    net.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
+    frames, zeros = np.random.RandomState(0).randn(40, 576).astype(np.float32) * 0.3, np.zeros((1, 1, 128), np.float32)
+    theirs = onnxruntime.InferenceSession(str(path)).run(None, {"input": frames, "h": zeros, "c": zeros})[0].reshape(-1)
+    with torch.no_grad():
+        ours = net(torch.from_numpy(frames[None]))[0].numpy()
+    assert np.abs(theirs - ours).max() < 1e-6
+
+
+@present("silero-vad")
 def test_silero_scores_silence_as_the_worst():
     """A detector that never hears anything has an F1 of 0, not an error."""
     entry = model_zoo.entry("silero-vad")
@@ -145,7 +178,7 @@ def test_ocr_reads_most_lines_exactly(store: Store):
     [
         pytest.param("mnist-cnn", 0.970, 0.995, marks=present("mnist-cnn")),
         pytest.param("minilm-l6", 0.54, 0.62, marks=present("minilm-l6")),
-        pytest.param("tinygpt", 40, 75, marks=present("tinygpt")),
+        pytest.param("tinygpt", 65, 90, marks=present("tinygpt")),
         pytest.param("ml100k-dlrm", 0.52, 0.60, marks=present("ml100k-dlrm")),
     ],
 )
