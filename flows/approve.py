@@ -72,7 +72,7 @@ def answer(
 
 @flow(name="approve", flow_run_name="approve {record}", persist_result=False)
 async def approve(record: str = "latest") -> State:
-    """Ask a person whether a proposed migration is made: the run waits, suspended, for the form behind its Resume button.
+    """Ask a person whether a proposed migration is made: the run waits, suspended, for the form behind ⋮ > Resume.
 
     Args:
         record: A record's id, or 'latest' for the newest when this run was made.
@@ -82,6 +82,7 @@ async def approve(record: str = "latest") -> State:
     if (end := _ended(found)) is not None:
         return end
     await _show(found, store)
+    log.info("to answer: Resume, in the menu (⋮) at the top of this page; or: crossgrade approve %s --as NAME", found.id)
     given = await asuspend_flow_run(
         wait_for_input=Answer.with_initial_data(description=_question(found)),
         timeout=max(1, found.request.policy.max_evidence_age_days) * DAY_S,  # older evidence could not be approved anyway

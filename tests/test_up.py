@@ -6,8 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -17,55 +15,7 @@ from flows.servers import check_host, check_port
 from flows.services import addresses, get, services
 from tasks.catalog import targets
 from tasks.errors import BadRequest
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Up:
-    """A real `crossgrade up` in a process of its own."""
-
-    def __init__(self, home: Path) -> None:
-        self.home, self.ports = home, (free_port(), free_port())
-        command = [sys.executable, "-m", "flows", "up", "--prefect-port", str(self.ports[0]), "--mlflow-port", str(self.ports[1])]
-        env = {**os.environ, "CROSSGRADE_HOME": str(home), "COLUMNS": "200"}
-        home.mkdir(exist_ok=True)
-        self.said = home / "said.txt"
-        with self.said.open("w") as out:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out, start_new_session=True)
-        self.wait_for("Ctrl-C stops everything")
-
-    def wait_for(self, words: str, seconds: float = 240) -> str:
-        end = time.monotonic() + seconds
-        while words not in (text := self.said.read_text()):
-            assert self.process.poll() is None, text
-            assert time.monotonic() < end, text
-            time.sleep(0.1)
-        return text
-
-    def wait_until(self, condition, seconds: float = 60):
-        end = time.monotonic() + seconds
-        while not (found := condition()):
-            assert time.monotonic() < end, self.said.read_text()
-            time.sleep(0.2)
-        return found
-
-    def family(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-    def kill(self, *words: str) -> None:
-        """kill -9 of the one process with these arguments."""
-        (victim,) = [process for process in self.family() if process.cmdline()[1 : len(words) + 1] == list(words)]
-        victim.kill()
-
-    def api(self, path: str, body: object = None) -> object:
-        answer = get(f"http://127.0.0.1:{self.ports[0]}/api{path}", body)
-        return answer and json.loads(answer)
+from tests.running import ROOT, Up
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +28,7 @@ def up(home):
     started = Up(home)
     yield started
     if started.process.poll() is None:
-        started.process.terminate()
-        started.process.wait(30)
+        started.stop()
 
 
 @pytest.mark.server
@@ -125,8 +74,7 @@ def test_a_run_that_was_interrupted_goes_on_at_the_next_start(up, home):
         state = again.wait_until(lambda: (found := again.api(f"/flow_runs/{run}")["state"])["type"] == "FAILED" and found)
         assert "there are no records in" in state["message"]
     finally:
-        again.process.terminate()
-        assert again.process.wait(20) == 0
+        assert again.stop() == 0
 
 
 def test_a_taken_port_is_named_with_the_option():
@@ -174,7 +122,7 @@ def test_no_child_calls_home(tmp_path):
         assert service.env["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
 
 
-def addresses_of(home: Path):
+def addresses_of(home):
     (home / "servers.json").write_text(
         json.dumps({"pid": os.getpid(), "pid_started": psutil.Process().create_time(), "prefect": "http://p", "mlflow": "http://m"})
     )
