@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
-CODE = 1  # raise it when what this file writes changes: it is part of the cache key
+CODE = 2  # raise it when what this file writes changes: it is part of the cache key
 OPSET = 18
 MINIMUM_OPSET = 17  # below 13 there are no scales per channel, below 17 no LayerNormalization
 TOOLS = {"onnx": ("torch", "onnx", "onnxscript", "onnxruntime"), "pt2": ("torch",)}
@@ -114,11 +114,24 @@ def _program_file(module: "torch.nn.Module", entry: Entry, feed: Tensors, out: P
 def _dynamo(module: "torch.nn.Module", entry: Entry, feed: Tensors, out: Path) -> Callable[[Tensors], Tensors]:
     import torch
 
-    names: dict[str, Any] = {"input_names": [spec.name for spec in entry.spec.inputs], "output_names": list(entry.spec.outputs)}
-    program = torch.onnx.export(_program(module, entry, feed), dynamo=True, opset_version=OPSET, verbose=False, **names)
+    program = torch.onnx.export(_program(module, entry, feed), dynamo=True, opset_version=OPSET, verbose=False)
     model = program.model_proto  # type: ignore[union-attr]
+    _name_ports(model.graph, entry)
     _name_dimensions(model, entry)
     return _write(model, out)
+
+
+def _name_ports(graph: "onnx.GraphProto", entry: Entry) -> None:
+    """Call inputs and outputs by the entry's names. Torch's own renaming leaves an inner value of that name as it is: no valid graph."""
+    wanted = [*(spec.name for spec in entry.spec.inputs), *entry.spec.outputs]
+    names = dict(zip([value.name for value in [*graph.input, *graph.output]], wanted, strict=True))
+    inner = {name for node in graph.node for name in node.output} | {tensor.name for tensor in graph.initializer}
+    names |= {name: f"{name}.inner" for name in inner & set(wanted) if name not in names}
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for value in [*graph.input, *graph.output, *graph.value_info, *graph.initializer]:
+        value.name = names.get(value.name, value.name)
 
 
 def _torchscript(module: "torch.nn.Module", entry: Entry, feed: Tensors, out: Path) -> Callable[[Tensors], Tensors]:

@@ -142,6 +142,30 @@ def test_the_other_exporter_is_tried_and_recorded(tmp_path: Path, monkeypatch: p
     assert "made_up" in notes["refused by torch.onnx dynamo"]
 
 
+def test_an_output_may_be_called_like_an_inner_value(tmp_path: Path) -> None:
+    """An embedding model may call its output `embedding`, which is what the tracer calls the table's look-up."""
+    import torch
+
+    class Bag(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(17, 10)
+
+        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+            return self.table((x * 16).long().flatten(1)).mean(1)
+
+    class Bagged(TinyEntry):
+        spec = TinyEntry.spec.model_copy(update={"id": "digits-bag", "outputs": ("embedding",)})
+
+        def torch_module(self, store: Store) -> "torch.nn.Module":
+            return Bag().eval()
+
+        def dynamic_axes(self) -> dict[str, dict[int, str]]:
+            return {"x": {0: "batch"}, "embedding": {0: "batch"}}
+
+    assert export(Bagged(), "onnx", Store(tmp_path)).notes["exporter"] == "torch.onnx dynamo"
+
+
 def test_an_old_opset_is_brought_up_with_its_metadata(tmp_path: Path) -> None:
     """A shipped opset 11 graph becomes one that scales per channel can be written in, and keeps its alphabet."""
     import onnx
