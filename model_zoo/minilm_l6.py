@@ -1,6 +1,7 @@
 """all-MiniLM-L6-v2: a sentence encoder from Hugging Face, scored by finding the docstring that a summary line belongs to."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tasks.store import Store
 
 if TYPE_CHECKING:
     import torch
+    from tokenizers import Tokenizer
 
 PAIRS = {"calibration": 32, "development": 200, "evaluation": 400}
 QUERY_TOKENS, TEXT_TOKENS, BATCH = 32, 64, 16
@@ -103,13 +105,18 @@ def _folder() -> Path:
     return folder
 
 
-def _tokens(texts: Sequence[str], limit: int) -> Tensors:
+@lru_cache(maxsize=2)
+def _tokenizer(limit: int) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(_folder() / "tokenizer.json"))
     tokenizer.enable_truncation(limit)
     tokenizer.enable_padding()
-    encoded = tokenizer.encode_batch(list(texts))
+    return tokenizer
+
+
+def _tokens(texts: Sequence[str], limit: int) -> Tensors:
+    encoded = _tokenizer(limit).encode_batch(list(texts))
     return {
         "input_ids": np.array([one.ids for one in encoded], np.int64),
         "attention_mask": np.array([one.attention_mask for one in encoded], np.int64),

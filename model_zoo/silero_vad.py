@@ -83,7 +83,7 @@ class SileroVad:
 
     def requests(self, store: Store, batch: int, count: int) -> list[Tensors]:
         """Seconds of calibration audio."""
-        audio = np.concatenate([feed["frames"] for feed in self.splits(store).calibration.feeds])
+        audio = np.concatenate([seconds(clip) for clip in _clips(store)["calibration_audio"]])
         return [{"frames": audio[np.arange(start, start + batch) % len(audio)]} for start in range(0, batch * count, batch)]
 
     def score(self, outputs: Sequence[Tensors], labels: Mapping[str, np.ndarray]) -> np.ndarray:
