@@ -53,28 +53,34 @@ class OpenVinoBackend:
 
 
 class OpenVinoSession:
-    """One infer request. Inputs are shared with the runtime, outputs copied: host to host."""
+    """One infer request. Inputs are read from host memory and outputs left in it, both by the plugin itself: host to host.
+
+    `start_async` and `wait` are what benchmark_app times; the convenience `infer(inputs)` adds 0.1 to 0.3 ms of Python for each call.
+    """
 
     def __init__(self, compiled: "openvino.CompiledModel", placement: Placement) -> None:
         self.placement = placement
         self._request = compiled.create_infer_request()
         self._specs = tuple(_spec(port) for port in compiled.inputs)
         self._outputs = [(index, port.get_any_name()) for index, port in enumerate(compiled.outputs)]
-        self._inputs: dict[int, np.ndarray] = {}
-        self._results: Any = None
+        self._held: list[np.ndarray] = []  # the request does not keep its inputs alive
 
     def bind(self, inputs: Tensors) -> None:
-        ordered = checked(inputs, self._specs)
-        self._inputs = dict(enumerate(ordered.values()))
+        import openvino as ov
+
+        self._held = list(checked(inputs, self._specs).values())
+        for index, array in enumerate(self._held):
+            self._request.set_input_tensor(index, ov.Tensor(array, shared_memory=True))
 
     def step(self) -> None:
         try:
-            self._results = self._request.infer(self._inputs, share_inputs=True, share_outputs=False)
+            self._request.start_async()
+            self._request.wait()
         except Exception as error:
             raise Unsupported(f"OpenVINO failed to run the graph: {words_of(error)}") from error
 
     def read(self) -> dict[str, np.ndarray]:
-        return {name: self._results[index] for index, name in self._outputs}
+        return {name: self._request.get_output_tensor(index).data.copy() for index, name in self._outputs}
 
 
 def properties(cell: Cell) -> dict[str, Any]:
