@@ -21,6 +21,8 @@ log = logging.getLogger("crossgrade")
 def score(entry: Entry, engine: Artifact, cell: Cell, split: Literal["development", "evaluation"], store: Store) -> Score:
     """Run a split through an engine in this process and score it; cached by everything that could change the outputs.
 
+    The number of threads is no part of that: the same engine on the same processor sums in another order, far below any margin.
+
     Raises:
         BadModel: an output is NaN or infinite, the entry's scores are no finite pairs, or a sample of the split was calibrated on.
     """
@@ -31,7 +33,6 @@ def score(entry: Entry, engine: Artifact, cell: Cell, split: Literal["developmen
         "engine": engine.sha256,
         "backend": cell.backend,
         "versions": {name: version_of(name) for name in (*backend(cell.backend).distributions, "numpy")},
-        "threads": cell.target.threads,
         "device": cell.target.device,
         "simulation": cell.target.simulation and cell.target.simulation.digest,
         "precision": cell.recipe.precision,
