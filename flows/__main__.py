@@ -71,19 +71,26 @@ def show(record: str = typer.Argument("latest", help="a record's file, its id, o
 def approve(
     record: str = typer.Argument("latest", help="a record's file, its id, or 'latest'"),
     approver: str = typer.Option(..., "--as", help="your name: it goes into the record"),
-    reject: bool = typer.Option(False, help="reject instead"),
+    reject: bool = typer.Option(False, "--reject", help="reject instead"),
     comment: str = typer.Option("", help="why; it goes into the record"),
+    yes: bool = typer.Option(False, "--yes", "-y", help="do not ask: for scripts"),
 ) -> None:
     """Approve (or reject) the decision that a record shows. Stale evidence is refused."""
     with clear_errors():
         from flows.approve import answer
+        from tasks.record import read
         from tasks.store import Store
 
-        done, stale = answer(record, not reject, approver, comment, Store(), "cli")
-        if stale:
-            console.print(f"[bold yellow]Stale[/]: {'; '.join(stale)}. Measure again: crossgrade migrate")
+        store = Store()
+        shown = read(record, store)
+        console.print(f"{shown.id} ({shown.status}): {shown.decision.summary}", highlight=False)
+        if not yes and not typer.confirm("Reject it?" if reject else "Approve it?"):
             raise typer.Exit(FAILED)
-        console.print(f"{done.id}: [bold]{done.status}[/] by {approver}")
+        done, stale = answer(shown.id, not reject, approver, comment, store, "cli")
+        if stale:
+            console.print(f"[bold yellow]Stale[/]: {'; '.join(stale)}. Measure again: crossgrade migrate", highlight=False)
+            raise typer.Exit(FAILED)
+        console.print(f"{done.id}: [bold]{done.status}[/] by {approver}", highlight=False)
 
 
 @app.command()
