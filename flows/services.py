@@ -55,8 +55,8 @@ class Service:
 def services(home: Path, where: Addresses, host: str, prefect_port: int, mlflow_port: int) -> list[Service]:
     """The two servers, then the workers: started in this order, stopped in the other."""
     python, env = sys.executable, environment(home, where)
-    prefect = (python, "-m", "prefect", "server", "start", "--host", host, "--port", str(prefect_port))
-    mlflow = (python, "-m", "mlflow", "server", "--host", host, "--port", str(mlflow_port), "--workers", "1")
+    prefect: tuple[str, ...] = (python, "-m", "prefect", "server", "start", "--host", host, "--port", str(prefect_port))
+    mlflow: tuple[str, ...] = (python, "-m", "mlflow", "server", "--host", host, "--port", str(mlflow_port), "--workers", "1")
     mlflow += ("--backend-store-uri", f"sqlite:///{home}/mlflow.db", "--artifacts-destination", str(home / "mlartifacts"))
     mlflow += ("--allowed-hosts", ",".join(f"{name}:{mlflow_port}" for name in dict.fromkeys((host, "127.0.0.1", "localhost"))))
     since = datetime.now(UTC)

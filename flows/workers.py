@@ -91,8 +91,9 @@ async def resume_interrupted(client: "PrefectClient", names: Sequence[str]) -> N
 
     Measured cells are in the journal, so a run goes on where it was. A run that another one started is ended: its parent starts it anew.
     """
-    from prefect.states import AwaitingRetry, Cancelled, Crashed
+    from prefect.states import AwaitingRetry, Cancelled, Crashed, State
 
+    state: State
     for run in await unfinished(client, names):
         if run.state is not None and run.state.is_cancelling():
             state = Cancelled(message="cancelled; crossgrade was stopped before it could end")

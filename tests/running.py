@@ -65,10 +65,18 @@ class Up:
 
     def kill(self, *words: str) -> None:
         """kill -9 of the one process with these arguments."""
-        (victim,) = [process for process in self.family() if process.cmdline()[1 : len(words) + 1] == list(words)]
+        (victim,) = [process for process in self.family() if _arguments(process)[: len(words)] == list(words)]
         victim.kill()
 
     def api(self, path: str, body: object = None) -> Any:
         """A question to Prefect's API; None when it does not answer."""
         answer = get(f"http://127.0.0.1:{self.ports[0]}/api{path}", body)
         return answer and json.loads(answer)
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    """Its arguments; none for one that has just ended."""
+    try:
+        return process.cmdline()[1:]
+    except psutil.Error:
+        return []
