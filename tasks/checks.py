@@ -7,7 +7,7 @@ import numpy as np
 from tasks import stats
 from tasks.facts import Check, Cost, Evidence, Margin, Metric, Policy, Score, Slo
 from tasks.store import Store
-from tasks.units import interval, margin_in_words, ms, points, threads, usd
+from tasks.units import interval, margin_in_words, ms, points, span, threads, unchanged, usd
 
 Problem = tuple[str, str]  # what is wrong, and what to do about it
 
@@ -24,12 +24,15 @@ class Comparison(NamedTuple):
         """No worse than the margin by the point estimate."""
         return self.judged.loss <= self.judged.limit
 
-    def in_words(self, metric: Metric, digits: int = 4) -> str:
-        """'f1 0.978 against 0.979 (-0.10 points, 95% bounds -0.30 to +0.10 points), margin 1 point'."""
-        seen = self.seen
-        levels = f"{metric.name} {seen.candidate_value:.{digits}g} against {seen.baseline_value:.{digits}g}"
-        bounds = f"{seen.confidence:.0%} bounds {interval(seen.low, seen.high, metric)}"
-        return f"{levels} ({points(seen.value, metric)}, {bounds}), margin {margin_in_words(self.margin, metric)}"
+    def in_words(self, metric: Metric) -> str:
+        """'f1 0.969 against 0.979 (-0.96 points, 95% bounds -1.30 to -0.60), margin 1 point', or 'f1 stays 0.979 (...)'."""
+        seen, margin = self.seen, margin_in_words(self.margin, metric)
+        level = f"{seen.candidate_value:.3g}"
+        bounds = f"{seen.confidence:.0%} bounds"
+        if unchanged(seen.value, metric):
+            return f"{metric.name} stays {level} ({bounds} {interval(seen.low, seen.high, metric)}), margin {margin}"
+        change = f"{points(seen.value, metric)}, {bounds} {span(seen.low, seen.high, metric)}"
+        return f"{metric.name} {level} against {seen.baseline_value:.3g} ({change}), margin {margin}"
 
 
 def samples_ns(evidence: Evidence, store: Store) -> np.ndarray:
@@ -81,6 +84,8 @@ def latency(evidence: Evidence, slo: Slo, store: Store) -> Check:
         lacking = seen.needed - seen.count
         return _unknown("latency", seen.missing, f"{lacking} more samples, about {max(lacking * each_s, 1):.0f} s", seen.count)
     verdict = _verdict(seen.upper <= slo.latency_ms, seen.value > slo.latency_ms)
+    surely = f"at most {ms(seen.upper)}"
+    found = {"pass": surely, "fail": ms(seen.value), "unknown": f"{ms(seen.value)}, {surely}"}
     return Check(
         name="latency",
         verdict=verdict,
@@ -90,7 +95,7 @@ def latency(evidence: Evidence, slo: Slo, store: Store) -> Check:
         limit=slo.latency_ms,
         unit="ms",
         count=seen.count,
-        detail=f"p{slo.percentile} is at most {ms(seen.upper)}, the limit is {slo.latency_ms:g} ms",
+        detail=f"p{slo.percentile} {found[verdict]} (limit {slo.latency_ms:g} ms)",
         remedy={"pass": "", "fail": "a faster target, or a looser limit", "unknown": f"about {3 * seen.count:,} more samples"}[verdict],
     )
 

@@ -118,7 +118,7 @@ def _proposal(request: Request, best: Finding, priced: Mapping[str, Cost]) -> st
     new, old = priced[best.cell], priced[request.baseline.name]
     gates = {gate.name: gate for gate in best.checks}
     least = 1 - float(new.high / old.low)
-    money = f"{usd(new.usd_per_million)} instead of {usd(old.usd_per_million)} per million"
+    money = f"{usd(new.usd_per_million)} per million instead of {usd(old.usd_per_million)}"
     saved = f"{change(float(new.usd_per_million), float(old.usd_per_million))}, at least {-least:+.0%}"
     return (
         f"Move {request.model} from {request.baseline.name} to {best.cell}: {money} ({saved}); "
@@ -134,7 +134,7 @@ def _no_proposal(case: Case, findings: Sequence[Finding], verdict: Verdict) -> s
         return f"Keep {model} on {baseline}: there is no candidate."
     nearest = max(findings, key=_nearness)
     start = f"Keep {model} on {baseline}" if verdict == "hold" else f"Not decided for {model}"
-    return f"{start}: the nearest candidate is {nearest.cell}: {nearest.reason.rstrip('.')}."
+    return f"{start}. Nearest candidate: {nearest.cell}; {nearest.reason.rstrip('.')}."
 
 
 def _no_baseline(case: Case) -> str:

@@ -31,6 +31,16 @@ def interval(low: float, high: float, metric: Metric) -> str:
     return f"{_bare(low, metric)} to {points(high, metric)}"
 
 
+def span(low: float, high: float, metric: Metric) -> str:
+    """An interval whose unit was just said: '-0.18 to +0.02'."""
+    return f"{_bare(low, metric)} to {_bare(high, metric)}"
+
+
+def unchanged(change: float, metric: Metric) -> bool:
+    """Too small a change to be shown."""
+    return _bare(change, metric) == "0"
+
+
 def threads(count: int) -> str:
     """'1 thread', '2 threads'."""
     return f"{count} thread" + ("" if count == 1 else "s")

@@ -42,7 +42,7 @@ def validity(baseline: Evidence, candidate: Evidence, policy: Policy, store: Sto
 
 def _never(evidence: Evidence) -> Iterator[Problem]:
     if evidence.cell.target.simulated:
-        yield "simulated", "run it on the real device: a simulated target can never be approved"
+        yield "its target is simulated", "run it on the real device: a simulated target can never be approved"
     if evidence.mode != "valid":
         yield "screen only", "raise the policy's finalists to measure it in valid mode"
 

@@ -1,5 +1,6 @@
 """What is proposed, held or left open, and why: each gate alone, and the whole."""
 
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -33,8 +34,17 @@ def test_a_cheaper_equal_candidate_is_proposed(store):
     decision = decide(request, outcomes, costs, {}, store)
     assert (decision.verdict, decision.recommended) == ("propose", "ort/int8-static-conv@cpu-1core")
     assert "Move digits-cnn from ort/fp32@cpu-2core to ort/int8-static-conv@cpu-1core" in decision.summary
-    assert "$0.0171 instead of $0.120 per million (-86%, at least -85%)" in decision.summary
+    assert "$0.0171 per million instead of $0.120 (-86%, at least -85%)" in decision.summary
+    assert "top1 0.974 against 0.975 (-0.10 points, 95% bounds" in decision.summary
+    assert re.search(r"; p99 at most 0\.\d\d ms \(limit 50 ms\)\.$", decision.summary)
     assert decision.missing == ()
+
+
+def test_what_does_not_change_is_called_unchanged(store):
+    """Equal accuracy is one number, not a number against itself."""
+    decision = judged(store, evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6))
+    assert "top1 stays 0.975 (95% bounds" in decision.summary
+    assert "against" not in decision.summary
 
 
 def test_every_candidate_has_a_finding_with_its_reason(store):
@@ -44,7 +54,7 @@ def test_every_candidate_has_a_finding_with_its_reason(store):
     assert "refused on accuracy: top1 0.1 against 0.975 (-87.5 points" in reasons["ort/int8-dynamic@cpu-1core"]
     assert "accurate, but slower than ort/int8-static-conv@cpu-1core: 1.40 ms" in reasons["ort/int8-static@cpu-1core"]
     assert "nncf 3.1.0 cannot quantize If" in reasons["openvino/int8-nncf@cpu-1core"]
-    assert reasons["simulated/int8-static@sim-l4"] == "validity: simulated"
+    assert reasons["simulated/int8-static@sim-l4"] == "validity: its target is simulated"
 
 
 def test_the_order_of_the_evidence_does_not_matter(store):
@@ -112,7 +122,9 @@ def test_latency_against_the_limit(store):
     """The upper estimate decides; a p99 beyond the limit holds."""
     pair = evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6)
     assert judged(store, *pair, limit_ms=1).verdict == "propose"
-    assert gate(judged(store, *pair, limit_ms=0.5), "latency").verdict == "fail"
+    refused = gate(judged(store, *pair, limit_ms=0.5), "latency")
+    assert refused.verdict == "fail"
+    assert refused.detail == f"p99 {refused.observed:.2f} ms (limit 0.5 ms)"
 
 
 def test_too_few_samples_say_how_many_are_missing(store):
