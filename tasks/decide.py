@@ -149,10 +149,11 @@ def _nearness(finding: Finding) -> tuple[bool, int, int]:
 
 
 def _missing(findings: Sequence[Finding]) -> tuple[str, ...]:
-    missing = []
+    missing: dict[str, list[str]] = {}
     for finding in findings:
         if finding.verdict != "inconclusive":
             continue
         remedies = [gate.remedy for gate in finding.checks if gate.verdict == "unknown" and gate.remedy]
-        missing += [f"{finding.cell}: {remedy}" for remedy in remedies or [finding.reason]]
-    return tuple(dict.fromkeys(missing))
+        for remedy in dict.fromkeys(remedies or [finding.reason]):
+            missing.setdefault(remedy, []).append(finding.cell)
+    return tuple(f"{', '.join(cells)}: {remedy}" for remedy, cells in missing.items())

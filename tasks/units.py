@@ -41,6 +41,11 @@ def unchanged(change: float, metric: Metric) -> bool:
     return _bare(change, metric) == "0"
 
 
+def level(value: float) -> str:
+    """A metric's value, in columns that line up: '0.9782', '23.4'."""
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}"
+
+
 def threads(count: int) -> str:
     """'1 thread', '2 threads'."""
     return f"{count} thread" + ("" if count == 1 else "s")

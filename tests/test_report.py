@@ -10,11 +10,12 @@ from tasks.decide import decide
 from tasks.facts import Approval, Metric, Record, Unmeasured
 from tasks.report.card import show_card
 from tasks.report.markdown import markdown
+from tasks.report.notes import cells_in_words, measured_on, prices, reasons
 from tasks.report.plots import plots
 from tasks.report.rows import bills, focus, rows
 from tasks.store import Store
 from tests.builders import a_cell
-from tests.fabricated import BASELINE, INT8, ONE_CORE, WHEN, a_record, a_request, costs_of, evidence
+from tests.fabricated import BASELINE, INT8, ONE_CORE, TWO_CORES, WHEN, a_record, a_request, a_score, costs_of, evidence
 
 
 @pytest.fixture
@@ -40,17 +41,27 @@ def test_the_card_puts_the_verdict_first(store):
     """The verdict and the summary come before the checks, the cost, the cells and the paths."""
     text = printed(a_record(store), store)
     places = [
-        text.index(words) for words in ("PROPOSE", "Move digits-cnn", "Checks of ort/int8-static-conv@cpu-1core", "Cost of", "All cells")
+        text.index(words)
+        for words in (
+            "PROPOSE",
+            "Move digits-cnn",
+            "Checks of ort/int8-static-conv@cpu-1core",
+            "Cost of",
+            "All cells",
+            "Why not",
+            "Where to",
+        )
     ]
     assert places == sorted(places)
-    assert "crossgrade approve 20261130-114500-digits-cnn-1f3a9c" in text
+    assert 'crossgrade approve 20261130-114500-digits-cnn-1f3a9c --as "YOUR NAME"' in text
+    assert "experiment crossgrade/digits-cnn, run 20261130-114500-digits-cnn-1f3a9c" in text
 
 
 def test_the_card_fits_and_needs_no_colour(store):
-    """At 100 columns no line is longer, on a wide terminal neither, and without a terminal there is no escape sequence."""
-    for width in (100, 200):
+    """No line is longer than the terminal, on a wide one than 100 columns, and without a terminal there is no escape sequence."""
+    for width in (80, 100, 140):
         text = printed(a_record(store), store, width=width)
-        assert max(map(len, text.splitlines())) <= 100
+        assert max(map(len, text.splitlines())) <= min(width, 100)
         assert "\x1b" not in text
     assert "\x1b[" in printed(a_record(store), store, force_terminal=True, color_system="standard")
 
@@ -70,6 +81,59 @@ def test_every_cell_has_its_state(store):
     for state in states.values():
         assert state in printed(record, store)
         assert state in markdown(record, store)
+
+
+def test_a_narrow_card_breaks_names_before_their_target(store):
+    """A name that does not fit goes on in the next line, whole in both parts."""
+    long = a_cell("openvino", "int8-nncf", ONE_CORE.model_copy(update={"name": "cpu-1core-in-frankfurt"}))
+    record = record_of(store, [evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6), evidence(store, long, 0.9)])
+    matrix = printed(record, store, width=80).partition("All cells")[2].splitlines()
+    place = next(number for number, line in enumerate(matrix) if line.strip() == "openvino/int8-nncf")
+    assert matrix[place + 1].split()[0] == "@cpu-1core-in-frankfurt"
+
+
+def test_equal_reasons_are_told_once(store):
+    """What one engine does on two targets and in two runtimes is one line, though its figures differ a little; another recipe's is not."""
+    cells = [a_cell(backend, "int8-dynamic", target) for backend in ("ort", "openvino") for target in (ONE_CORE, TWO_CORES)]
+    wrong = [evidence(store, cell, 0.5, right, mode="screen") for cell, right in zip(cells, (400, 400, 400, 404), strict=True)]
+    other = evidence(store, a_cell(recipe="int8-static", target=ONE_CORE), 0.5, 2000, mode="screen")
+    record = record_of(store, [evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6), *wrong, other])
+    found = dict(reasons(record, rows(record, store)))
+    assert list(found) == ["int8-dynamic (openvino, ort on cpu-1core, cpu-2core)", "ort/int8-static@cpu-1core"]
+    assert found["int8-dynamic (openvino, ort on cpu-1core, cpu-2core)"].endswith("margin 1 point (figures of the first)")
+    for text in (printed(record, store), markdown(record, store)):
+        assert text.count("refused on accuracy") == 2
+
+
+def test_cells_are_named_together_only_where_all_are_meant():
+    """A recipe that failed on one target of one runtime does not stand for all four."""
+    some = [a_cell("ort", "int8-static", ONE_CORE), a_cell("ort", "int8-static", TWO_CORES), a_cell("openvino", "int8-static", ONE_CORE)]
+    assert cells_in_words(some) == "int8-static (openvino on cpu-1core; ort on cpu-1core, cpu-2core)"
+    assert cells_in_words([*some[:1], a_cell("ort", "int8-dynamic", ONE_CORE)]) == "int8-dynamic, int8-static (ort on cpu-1core)"
+    assert cells_in_words(some[:1]) == "ort/int8-static@cpu-1core"
+
+
+def test_a_price_has_its_date_and_a_number_its_machine(store):
+    """Both reports say what an hour costs, as of when, by which source, and on what the cells were measured."""
+    record = a_record(store)
+    (price,) = prices(record)
+    assert price == "c7a.large $0.10264/h, c7a.medium $0.05132/h: aws us-east-1, on demand, as of 2026-07-20, source: a price list"
+    assert measured_on(record).startswith("Measured on AMD EPYC 9R14, 2 cores; priced as aws us-east-1 c7a.large, c7a.medium: ")
+    for text in (printed(record, store), markdown(record, store)):
+        words = " ".join(text.split())
+        assert price in words
+        assert measured_on(record) in words
+
+
+def test_accuracy_is_compared_on_the_same_samples(store):
+    """A screened cell stands against the baseline's development score, a judged one against its evaluation score."""
+    screened = evidence(store, a_cell(recipe="int8-static", target=ONE_CORE), 0.5, 3800, mode="screen")
+    base, judged = evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6, 3896)
+    base = base.model_copy(update={"development": a_score(store, base.engine, 990, 1000, "development")})
+    apart = {row.cell: row.apart for row in rows(record_of(store, [base, judged, screened]), store)}
+    assert apart["ort/int8-static@cpu-1core"] == pytest.approx(0.95 - 0.99)
+    assert apart[INT8.name] == pytest.approx(0.974 - 0.975)
+    assert apart[BASELINE.name] == 0
 
 
 def test_an_unmeasured_cell_shows_no_zero(store):
@@ -115,8 +179,9 @@ def test_hostile_text_stays_text(store):
     assert "[/red][bold] a|b <script>" in printed(record, store)
     text = markdown(record, store)
     assert "<script>" not in text
-    row = next(line for line in text.splitlines() if "openvino/fp32" in line)
-    assert row.count("|") - row.count("\\|") == 8
+    row, why = (line for line in text.splitlines() if "openvino/fp32" in line)
+    assert row.count("|") == 7
+    assert why.count("|") == why.count("\\|") == 1
     assert "\n# not" not in text
 
 

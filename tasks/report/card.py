@@ -8,25 +8,29 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.facts import Record
-from tasks.report.rows import Row, bills, files, focus, headline, lines, rows, shown_usd
+from tasks.report.notes import measured_on, prices, reasons
+from tasks.report.rows import Row, bills, focus, headline, lines, places, rows, shown_usd
 from tasks.store import Store
-from tasks.units import change, ms, usd
+from tasks.units import level, ms, usd
 
 COLOURS = {"proposed": "green", "approved": "green", "held": "red", "rejected": "red", "inconclusive": "yellow", "reopened": "yellow"}
 SIGNS = {"pass": ("pass", "green"), "fail": ("FAIL", "red"), "unknown": ("unknown", "yellow")}
 STATES = {"recommended": "bold green", "baseline": "bold", "held": "red", "undecided": "yellow", "inaccurate": "red", "fell back": "red"}
 WIDTH = 100
+NUMBERS = 48  # columns of the matrix beside the names
 
 
 def show_card(record: Record, store: Store, console: Console) -> None:
     """Print the card of a record; without colours it says the same."""
-    console.print(card(record, store), width=min(console.width, WIDTH))
+    width = min(console.width, WIDTH)
+    console.print(card(record, store, width), width=width)
 
 
-def card(record: Record, store: Store) -> RenderableType:
-    """Everything a person needs in order to answer, on one screen."""
-    parts = [_banner(record), *_checks(record), *_money(record), *_matrix(record, store), *_missing(record), *_where(record, store)]
-    return Group(*parts)
+def card(record: Record, store: Store, width: int = WIDTH) -> RenderableType:
+    """Everything a person needs in order to answer, the weightiest first."""
+    told = rows(record, store)
+    parts = [_banner(record), *_checks(record), *_money(record), *_missing(record), *_matrix(record, told, width), *_reasons(record, told)]
+    return Group(*parts, *_where(record, store))
 
 
 def _banner(record: Record) -> Panel:
@@ -37,61 +41,58 @@ def _banner(record: Record) -> Panel:
         words.append(Text(f"{word.answer} by {word.approver} on {word.at:%Y-%m-%d %H:%M} ({word.via}){comment}", style="italic"))
     title = Text(f" {headline(record)} ", style=f"bold reverse {colour}")
     subtitle = Text(record.id, style="dim")
-    return Panel(Group(*words), title=title, title_align="left", subtitle=subtitle, subtitle_align="right", box=ROUNDED, padding=(1, 2))
+    return Panel(Group(*words), title=title, title_align="left", subtitle=subtitle, subtitle_align="right", box=ROUNDED, padding=(0, 2))
 
 
 def _checks(record: Record) -> list[RenderableType]:
     if (finding := focus(record)) is None:
         return []
-    table = _table("check", "verdict", "observed", "bounds", "limit", "count")
+    table = _table("check", "verdict", "observed", "bounds", "limit", "seen on")
     told = lines(finding, record.model.metric)
     for line in told:
         sign, colour = SIGNS[line.verdict]
-        texts = (line.observed or line.detail, line.bounds, line.limit, line.size) if line.observed else ("", "", "", line.size)
-        table.add_row(line.name, Text(sign, style=f"bold {colour}"), *map(Text, texts))
-    notes = [Text(f"{line.name}: {line.detail}" + (f" -> {line.remedy}" if line.remedy else "")) for line in told if line.verdict != "pass"]
+        table.add_row(line.name, Text(sign, style=f"bold {colour}"), *map(Text, (line.observed, line.bounds, line.limit, line.size)))
+    notes = [f"{line.name}: {line.detail}" + (f" -> {line.remedy}" if line.remedy else "") for line in told if line.verdict != "pass"]
     role = "recommended" if finding.cell == record.decision.recommended else "nearest candidate"
-    return [_heading(f"Checks of {finding.cell} ({role})"), table, *(Padding(note, (0, 2)) for note in notes)]
+    return [_heading(f"Checks of {finding.cell} ({role})"), table, *_notes(*notes, measured_on(record), style="")]
 
 
 def _money(record: Record) -> list[RenderableType]:
     if not (told := bills(record)):
         return []
     finding = focus(record)
-    table = _table("USD per million", "", "", "how")
-    table.columns[1].header, table.columns[2].header = Text("today"), Text(finding.cell.split("@")[-1] if finding else "")
-    for column in table.columns[1:3]:
-        column.justify, column.no_wrap = "right", True
+    table = _table("USD", f"today:\n{record.request.baseline.name}", f"after:\n{finding.cell if finding else 'no candidate'}", "change")
+    for column in table.columns[1:]:
+        column.justify = "right"
     for bill in told:
         style = "bold" if bill.part == "total" else ""
-        how = _share(bill.before and bill.before.usd_per_million, bill.after and bill.after.usd_per_million)
-        how = how if bill.part == "total" else (bill.after or bill.before).how  # type: ignore[union-attr]
-        table.add_row(bill.part, shown_usd(bill.before), shown_usd(bill.after), Text(how), style=style)
-    return [_heading(f"Cost of a million inferences (each: {record.model.request})"), table]
+        table.add_row(bill.part, shown_usd(bill.before), shown_usd(bill.after), bill.change, style=style)
+    formulas = [f"{bill.part}: {bill.formula}" for bill in told if bill.formula]
+    title = _heading(f"Cost of a million inferences, each: {record.model.request}")
+    return [title, table, *_notes(*formulas, *(f"price: {price}" for price in prices(record)))]
 
 
-def _share(before: object, after: object) -> str:
-    return change(float(after), float(before)) if before and after else ""  # type: ignore[arg-type]
-
-
-def _matrix(record: Record, store: Store) -> list[RenderableType]:
-    metric = record.model.metric.name
-    table = _table("cell", "state", "p50", "p99 <=", metric, "USD/M")
+def _matrix(record: Record, told: list[Row], width: int) -> list[RenderableType]:
+    table = _table("cell", "state", "p50", "p99 at\nmost", record.model.metric.name, "USD per\nmillion")
     for column in table.columns[2:]:
         column.justify, column.no_wrap = "right", True
-    told = rows(record, store)
     for row in told:
-        table.add_row(Text(row.cell), Text(row.state, style=STATES.get(row.state, "dim")), *_numbers(row))
-    notes = [Text.assemble((f"{row.cell}  ", "bold"), row.why) for row in told if row.state not in ("baseline", "recommended")]
-    if any(row.accuracy is not None and not row.judged for row in told):
-        notes.insert(0, Text("* on development data: it ranks, it does not judge", style="dim"))
-    return [_heading("All cells"), table, *(Padding(note, (0, 2)) for note in notes)]
+        name = row.cell if len(row.cell) <= width - NUMBERS else row.cell.replace("@", "\n  @")
+        table.add_row(Text(name), Text(row.state, style=STATES.get(row.state, "dim")), *_numbers(row))
+    screened = any(row.accuracy is not None and not row.judged for row in told)
+    return [_heading("All cells"), table, *_notes("* on development data: it ranks, it does not judge" if screened else "")]
 
 
 def _numbers(row: Row) -> list[str]:
-    accuracy = "" if row.accuracy is None else f"{row.accuracy:.4g}" + (" " if row.judged else "*")
+    accuracy = "" if row.accuracy is None else level(row.accuracy) + (" " if row.judged else "*")
     cost = usd(row.cost.usd_per_million) if row.cost else ""
     return [ms(row.p50_ms) if row.p50_ms else "", ms(row.p99_ms) if row.p99_ms else "", accuracy, cost]
+
+
+def _reasons(record: Record, told: list[Row]) -> list[RenderableType]:
+    if not (found := reasons(record, told)):
+        return []
+    return [_heading("Why not the others"), *(Padding(Text.assemble((cells, "bold"), f": {why}"), (0, 2)) for cells, why in found)]
 
 
 def _missing(record: Record) -> list[RenderableType]:
@@ -103,10 +104,8 @@ def _where(record: Record, store: Store) -> list[RenderableType]:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for what, path in files(record, store):
-        grid.add_row(what, Text(str(path)))
-    if record.status == "proposed":
-        grid.add_row("answer", Text(f"crossgrade approve {record.id}"))
+    for what, where in places(record, store):
+        grid.add_row(what, Text(where))
     return [_heading("Where to look"), Padding(grid, (0, 2))]
 
 
@@ -114,8 +113,13 @@ def _heading(words: str) -> Text:
     return Text(f"\n{words}", style="bold")
 
 
+def _notes(*notes: str, style: str = "dim") -> list[RenderableType]:
+    """Lines under a table; empty ones are left out."""
+    return [Padding(Text(note, style=style), (0, 2)) for note in notes if note]
+
+
 def _table(*headers: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=True, padding=(0, 1), header_style="dim")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for header in headers:
-        table.add_column(header, overflow="fold")
+        table.add_column(Text(header), overflow="fold", vertical="bottom")
     return table

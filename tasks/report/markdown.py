@@ -4,13 +4,14 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 
 from tasks.facts import Record
-from tasks.report.rows import Row, bills, files, focus, headline, lines, rows, shown_usd
+from tasks.report.notes import measured_on, prices, reasons
+from tasks.report.rows import Row, bills, focus, headline, lines, places, rows, shown_usd
 from tasks.store import Store
-from tasks.units import change, ms, usd
+from tasks.units import level, ms, usd
 
 
 def markdown(record: Record, store: Store, images: Mapping[str, bytes] | None = None, links: Mapping[str, str] | None = None) -> str:
-    """Verdict first, then checks, cost, cells, what is missing, and where to look.
+    """Verdict first, then checks, cost, what is missing, cells with reasons, and where to look.
 
     Args:
         images: title -> PNG, embedded as data: URIs; leave them out where a page shows artifacts itself.
@@ -23,8 +24,8 @@ def markdown(record: Record, store: Store, images: Mapping[str, bytes] | None = 
         *(_word(record)),
         *_checks(record),
         *_money(record),
-        *_matrix(record, store),
         *_missing(record),
+        *_matrix(record, store),
         *(f"![{_safe(title)}](data:image/png;base64,{b64encode(png).decode()})" for title, png in (images or {}).items()),
         *_where(record, store),
     ]
@@ -41,39 +42,45 @@ def _word(record: Record) -> list[str]:
 def _checks(record: Record) -> list[str]:
     if (finding := focus(record)) is None:
         return []
-    told = []
+    body, words = [], []
     for line in lines(finding, record.model.metric):
         verdict = line.verdict if line.verdict == "pass" else line.verdict.upper()
-        told.append((line.name, verdict, line.observed, line.bounds, line.limit, line.size, f"{line.detail} {line.remedy}".strip()))
+        body.append((line.name, verdict, line.observed, line.bounds, line.limit, line.size))
+        words.append((line.name, line.detail + (f": {line.remedy}" if line.remedy else "")))
     role = "recommended" if finding.cell == record.decision.recommended else "nearest candidate"
-    header = ("check", "verdict", "observed", "bounds", "limit", "count", "in words")
-    return [f"## Checks of `{finding.cell}` ({role})", _table(header, told, numbers=(5,))]
+    header = ("check", "verdict", "observed", "bounds", "limit", "seen on")
+    return [f"## Checks of `{finding.cell}` ({role})", _table(header, body), _list(words), _safe(measured_on(record))]
 
 
 def _money(record: Record) -> list[str]:
     if not (told := bills(record)):
         return []
-    finding, body = focus(record), []
-    for bill in told:
-        part = bill.after or bill.before
-        how = part.how if part else ""
-        if bill.part == "total" and bill.before and bill.after:
-            how = change(float(bill.after.usd_per_million), float(bill.before.usd_per_million))
-        body.append((bill.part, shown_usd(bill.before), shown_usd(bill.after), how))
-    header = ("USD per million", f"today: {record.request.baseline.name}", finding.cell if finding else "candidate", "how")
-    return ["## Cost of a million inferences", _table(header, body, numbers=(1, 2))]
+    finding = focus(record)
+    body = [(bill.part, shown_usd(bill.before), shown_usd(bill.after), bill.change) for bill in told]
+    header = ("USD", f"today: {record.request.baseline.name}", f"after: {finding.cell}" if finding else "no candidate", "change")
+    words = [(bill.part, bill.formula) for bill in told if bill.formula] + [("price", price) for price in prices(record)]
+    title = f"## Cost of a million inferences\n\nEach: {_safe(record.model.request)}."
+    return [title, _table(header, body, numbers=(1, 2, 3)), _list(words)]
 
 
 def _matrix(record: Record, store: Store) -> list[str]:
-    header = ("cell", "state", "p50", "p99 at most", record.model.metric.name, "USD per million", "why")
-    body = [_row(row) for row in rows(record, store)]
-    return ["## All cells", _table(header, body, numbers=(2, 3, 4, 5)), "\\* on development data: it ranks, it does not judge"]
+    header = ("cell", "state", "p50", "p99 at most", record.model.metric.name, "USD per million")
+    told = rows(record, store)
+    star = "\\* on development data: it ranks, it does not judge"
+    why_not = reasons(record, told)
+    return [
+        "## All cells",
+        _table(header, map(_row, told), numbers=(2, 3, 4, 5)),
+        star if any(row.accuracy is not None and not row.judged for row in told) else "",
+        "### Why not the others" if why_not else "",
+        _list(why_not),
+    ]
 
 
 def _row(row: Row) -> tuple[str, ...]:
-    accuracy = "" if row.accuracy is None else f"{row.accuracy:.4g}" + ("" if row.judged else "*")
+    accuracy = "" if row.accuracy is None else level(row.accuracy) + ("" if row.judged else "*")
     times = (ms(row.p50_ms) if row.p50_ms else "", ms(row.p99_ms) if row.p99_ms else "")
-    return row.cell, row.state, *times, accuracy, usd(row.cost.usd_per_million) if row.cost else "", row.why
+    return row.cell, row.state, *times, accuracy, usd(row.cost.usd_per_million) if row.cost else ""
 
 
 def _missing(record: Record) -> list[str]:
@@ -82,10 +89,14 @@ def _missing(record: Record) -> list[str]:
 
 
 def _where(record: Record, store: Store) -> list[str]:
-    found = [f"- {what}: `{path}`" for what, path in files(record, store)]
+    found = [f"- {what}: `{where}`" for what, where in places(record, store)]
     if record.status == "proposed":
-        found.append(f"- answer: `crossgrade approve {record.id}`, or resume the approval's flow run in Prefect")
+        found[-1] += ", or resume the approval's flow run in Prefect"
     return ["## Where to look", "\n".join(found)]
+
+
+def _list(told: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"- **{_safe(what)}**: {_safe(words)}" for what, words in told)
 
 
 def _table(header: Sequence[str], body: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
