@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tasks.decide import decide
-from tasks.facts import Approval, Metric, Record, Unmeasured
+from tasks.facts import Approval, Record, Unmeasured
 from tasks.report.card import show_card
 from tasks.report.markdown import markdown
 from tasks.report.notes import cells_in_words, measured_on, prices, reasons
@@ -15,7 +15,7 @@ from tasks.report.plots import plots
 from tasks.report.rows import bills, focus, rows
 from tasks.store import Store
 from tests.builders import a_cell
-from tests.fabricated import BASELINE, INT8, ONE_CORE, TWO_CORES, WHEN, a_record, a_request, a_score, costs_of, evidence
+from tests.fabricated import BASELINE, INT8, ONE_CORE, TWO_CORES, WHEN, a_record, a_request, costs_of, evidence
 
 
 @pytest.fixture
@@ -125,17 +125,6 @@ def test_a_price_has_its_date_and_a_number_its_machine(store):
         assert measured_on(record) in words
 
 
-def test_accuracy_is_compared_on_the_same_samples(store):
-    """A screened cell stands against the baseline's development score, a judged one against its evaluation score."""
-    screened = evidence(store, a_cell(recipe="int8-static", target=ONE_CORE), 0.5, 3800, mode="screen")
-    base, judged = evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6, 3896)
-    base = base.model_copy(update={"development": a_score(store, base.engine, 990, 1000, "development")})
-    apart = {row.cell: row.apart for row in rows(record_of(store, [base, judged, screened]), store)}
-    assert apart["ort/int8-static@cpu-1core"] == pytest.approx(0.95 - 0.99)
-    assert apart[INT8.name] == pytest.approx(0.974 - 0.975)
-    assert apart[BASELINE.name] == 0
-
-
 def test_an_unmeasured_cell_shows_no_zero(store):
     """Unknown is empty, never 0 ms or $0."""
     line = next(line for line in printed(a_record(store), store).splitlines() if "openvino/int8-nncf@cpu-1core" in line)
@@ -196,28 +185,6 @@ def test_reports_survive_missing_numbers(store):
         plots(record, where)
     assert focus(nothing) is None
     assert plots(nothing, store) == {}
-
-
-def test_plots_are_pictures(store, tmp_path):
-    """Four PNGs that a reader can open, none of them blank; the same record gives the same bytes."""
-    from PIL import Image
-
-    record = a_record(store)
-    drawn = plots(record, store)
-    assert list(drawn) == ["latency.png", "samples.png", "accuracy-cost.png", "cost.png"]
-    for png in drawn.values():
-        picture = Image.open(io.BytesIO(png)).convert("L")
-        assert picture.width >= 800
-        assert picture.getextrema()[0] < 50
-    assert plots(record, store)["cost.png"] == drawn["cost.png"]
-
-
-def test_plots_of_a_metric_where_lower_is_better(store):
-    """The worse side is the upper one; nothing raises."""
-    metric = Metric(name="perplexity", unit="window", higher_is_better=False, transform="exp")
-    record = a_record(store)
-    record = record.model_copy(update={"model": record.model.model_copy(update={"metric": metric})})
-    assert "accuracy-cost.png" in plots(record, store)
 
 
 def test_images_and_links_are_embedded(store):

@@ -32,13 +32,18 @@ def plain_log_ticks(axes: "Axes") -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def png(figure: "Figure", axes: "Axes", title: str, columns: int = 3) -> bytes:
-    """Title, grid and legend, then PNG bytes."""
+def finish(figure: "Figure", axes: "Axes", title: str, columns: int = 3) -> None:
+    """Title, grid and legend."""
     axes.set_title(title, loc="left", fontsize=11)
     axes.grid(alpha=0.3)
     axes.set_axisbelow(True)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside lower center", fontsize=8, frameon=False, ncols=columns)
+
+
+def png(figure: "Figure", axes: "Axes", title: str, columns: int = 3) -> bytes:
+    """Title, grid and legend, then PNG bytes."""
+    finish(figure, axes, title, columns)
     return saved(figure)
 
 

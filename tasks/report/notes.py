@@ -9,7 +9,7 @@ from tasks.facts import Cell, Cost, Evidence, Record
 from tasks.report.rows import Row, focus
 
 NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?")
-ALIKE = {"rtol": 0.02, "atol": 0.05}  # what two runs of one engine differ by, and no more
+ALIKE = (0.02, 0.05)  # relative and absolute: what two builds of one recipe differ by, and no more
 
 
 def reasons(record: Record, told: Iterable[Row]) -> list[tuple[str, str]]:
@@ -77,8 +77,8 @@ def _alike(first: Row, second: Row) -> bool:
         return True
     if first.outcome.cell.recipe != second.outcome.cell.recipe or NUMBER.sub("#", first.why) != NUMBER.sub("#", second.why):
         return False
-    figures = [[float(number.replace(",", "")) for number in NUMBER.findall(row.why)] for row in (first, second)]
-    return bool(np.allclose(*figures, **ALIKE))
+    these, those = ([float(number.replace(",", "")) for number in NUMBER.findall(row.why)] for row in (first, second))
+    return bool(np.allclose(these, those, *ALIKE))
 
 
 def _sentence(group: Sequence[Row]) -> str:
