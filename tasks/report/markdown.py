@@ -89,7 +89,7 @@ def _missing(record: Record) -> list[str]:
 
 
 def _where(record: Record, store: Store) -> list[str]:
-    found = [f"- {what}: `{where}`" for what, where in places(record, store)]
+    found = [f"- {what}: {_safe(where) if what == 'MLflow' else f'`{where}`'}" for what, where in places(record, store)]
     if record.status == "proposed":
         found[-1] += ", or resume the approval's flow run in Prefect"
     return ["## Where to look", "\n".join(found)]
@@ -107,6 +107,6 @@ def _table(header: Sequence[str], body: Iterable[Sequence[str]], numbers: Sequen
 def _safe(text: str) -> str:
     """A text in a table's cell or a line: one line, no column, no HTML and no markdown of its own."""
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for sign in "\\|*_`[]":
+    for sign in "\\|*_`[]~":
         text = text.replace(sign, f"\\{sign}")
     return text
