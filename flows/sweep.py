@@ -48,7 +48,7 @@ def sweep_target(attempt: Attempt, target: str, steps: Steps = Steps()) -> None:
     """Run one target's cells; what ends is journalled, so that a crash redoes none of it."""
     request, store = attempt.request, attempt.store
     cells = [cell for cell in (request.baseline, *request.candidates) if cell.target.name == target]
-    with lease(cells[0].target.device):
+    with lease(cells[0].target.lease):
         ready = _prepare(cells, attempt, steps)
         screened = [_screen(one, attempt, steps) for one in ready if one.cell != request.baseline]
         reference = _reference(ready, attempt)

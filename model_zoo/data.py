@@ -15,7 +15,7 @@ from model_zoo.facts import Split, Splits
 from tasks.errors import BadModel
 from tasks.facts import Artifact
 from tasks.optional import version_of
-from tasks.store import Store
+from tasks.store import Store, sha256_of
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +35,14 @@ def sample_hash(*parts: np.ndarray | bytes | str) -> str:
             digest.update(part.encode() if isinstance(part, str) else part)
         digest.update(b"\0")
     return digest.hexdigest()
+
+
+def stamp(path: Path) -> str:
+    """What tells one state of a data file from another: its sha256; of a folder, that of its files' names, sizes and times."""
+    if path.is_file():
+        return sha256_of(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    return sample_hash(*(f"{file.relative_to(path)} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files))
 
 
 def check_splits(splits: Splits) -> Splits:

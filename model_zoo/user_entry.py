@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from model_zoo import user_files, user_metrics
-from model_zoo.data import Arrays, cached_arrays, check_splits
+from model_zoo.data import Arrays, cached_arrays, check_splits, stamp
 from model_zoo.facts import Split, Splits, Tensors, data_digest
 from model_zoo.user import ModelTable
 from model_zoo.user_data import Samples, carve, checked, inside, nearest, split_rows
@@ -39,7 +39,7 @@ class UserEntry:
             license=table.license,
             data_source=self.path.name,
             data_license=table.data_license,
-            files=source.files,
+            files=source.files | {self.path.name: stamp(self.path)},  # other labels are another model to judge
             inputs=source.inputs,
             outputs=source.outputs,
             metric=user_metrics.metric_of(table),

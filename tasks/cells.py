@@ -7,18 +7,22 @@ judge     score on evaluation data, once, for those that may be proposed
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from tasks import child
 from tasks.errors import PipelineError
-from tasks.facts import Artifact, Cell, Evidence, Fact, Score, Sha256, Unmeasured, Workload
-from tasks.store import Store
+from tasks.facts import Artifact, Cell, Evidence, Fact, Score, Sha256, Unmeasured, Workload, digest_of
+from tasks.host import fingerprint
+from tasks.optional import version_of
+from tasks.store import Store, sha256_of
 
 log = logging.getLogger("crossgrade")
 PREPARE_TIMEOUT_S = 1800  # the longest build seen here takes 40 s; a compiler that hangs must end
+TOOLS = ("torch", "onnx", "onnxscript", "onnxruntime", "nncf", "numpy", "transformers")  # what export, quantization and data rest on
 REQUESTS = 16  # different feeds that a measurement rotates over, so that no cache serves a single one
 
 
@@ -41,6 +45,9 @@ class Readiness(Fact):
 
 def prepare(cell: Cell, store: Store) -> Prepared | Unmeasured:
     """Everything before the stopwatch, from the cache where nothing changed."""
+    key = _identity(cell)
+    if (known := store.find("prepared", key, Prepared)) is not None:
+        return known.model_copy(update={"cell": cell})  # the same work under another target's name and price
     argument = {"cell": cell.model_dump(mode="json"), "store": str(store.root)}
     try:
         outcome = child.call("tasks.cells:prepare_here", argument, Readiness, timeout_s=PREPARE_TIMEOUT_S).outcome
@@ -48,7 +55,32 @@ def prepare(cell: Cell, store: Store) -> Prepared | Unmeasured:
         outcome = Unmeasured(cell=cell, stage="build", reason=str(error))
     if isinstance(outcome, Unmeasured):
         log.info("%s: not measured, %s failed: %s", cell.name, outcome.stage, outcome.reason)
-    return outcome
+        return outcome
+    return store.cached("prepared", key, Prepared, lambda: outcome)
+
+
+def _identity(cell: Cell) -> dict[str, Any]:
+    """Everything that could change what preparing a cell makes: model and data, recipe, runtime, this machine, our code."""
+    from model_zoo import entry as entry_of
+    from tasks.backends import backend
+
+    target = cell.target
+    return {
+        "model": entry_of(cell.model).spec.digest,
+        "recipe": cell.recipe.digest,
+        "backend": cell.backend,
+        "target": [target.arch, target.device, target.threads, target.simulation and target.simulation.digest],
+        "versions": {name: version_of(name) for name in (*TOOLS, *backend(cell.backend).distributions)},
+        "host": fingerprint(),
+        "code": _code(),
+    }
+
+
+@cache
+def _code() -> str:
+    """Digest of our own sources: no result of older code is taken for one of the newer."""
+    root = Path(__file__).resolve().parent.parent
+    return digest_of([sha256_of(path) for folder in ("tasks", "model_zoo") for path in sorted((root / folder).rglob("*.py"))])
 
 
 def prepare_here(argument: dict) -> Readiness:
@@ -108,8 +140,12 @@ def clock(ready: Sequence[Prepared], workload: Workload, store: Store) -> list[E
 def judge(evidence: Evidence, store: Store) -> Evidence | Unmeasured:
     """Add the score on evaluation data: of the very engine that was timed, on the same device."""
     argument = {"cell": evidence.cell.model_dump(mode="json"), "engine": evidence.engine.model_dump(mode="json"), "store": str(store.root)}
+
+    def make() -> Score:
+        return child.call("tasks.cells:judge_here", argument, Score, timeout_s=PREPARE_TIMEOUT_S)
+
     try:
-        score = child.call("tasks.cells:judge_here", argument, Score, timeout_s=PREPARE_TIMEOUT_S)
+        score = store.cached("judged", [evidence.engine.sha256, _identity(evidence.cell)], Score, make)
     except PipelineError as error:
         return Unmeasured(cell=evidence.cell, stage="score", reason=str(error))
     return evidence.model_copy(update={"evaluation": score})

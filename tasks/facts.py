@@ -135,7 +135,7 @@ class Target(Fact):
     title: str
     vendor: str
     arch: str = Field(description="sm_89, gfx942, x86_64-avx512vnni, x86_64")
-    device: str = Field("cpu", description="cpu, or cuda:0 and the like; also what a lease is taken on")
+    device: str = Field("cpu", description="cpu, or cuda:0 and the like")
     threads: int = Field(1, ge=1, description="cores the runtime may use; the measuring process is pinned to so many")
     memory_gib: float = Field(gt=0)
     provider: str
@@ -144,6 +144,11 @@ class Target(Fact):
     tier: Literal["on_demand", "spot", "reserved", "owned"] = "on_demand"
     work_pool: Name
     simulation: Simulation | None = None
+
+    @property
+    def lease(self) -> str:
+        """What is held while this target is measured: a simulated device keeps a core of its host busy, so it takes the processor."""
+        return "cpu" if self.simulated else self.device
 
     @property
     def simulated(self) -> bool:
@@ -208,7 +213,7 @@ class Policy(Fact):
     max_evidence_age_days: int = Field(30, ge=0)
     min_share_on_device: float = Field(1.0, ge=0, le=1, description="share of graph nodes that the intended engine must run")
     finalists: int = Field(1, ge=1, description="recipes per target that go from screen to valid")
-    screen: Workload = Workload(mode="screen", min_samples=64, min_duration_s=0.5, max_duration_s=10, repeats=1)
+    screen: Workload = Workload(mode="screen", min_samples=64, min_duration_s=0.2, max_duration_s=10, warmup_ms=100, repeats=1)
     valid: Workload = Workload()
     migration_usd: Decimal = Field(Decimal(0), ge=0, description="one-off cost of the change, engineering included")
     amortise_millions: Decimal = Field(Decimal(1000), gt=0, description="over how many millions of inferences it is spread")

@@ -44,9 +44,9 @@ def measure(jobs: Sequence[Job], store: Store) -> list[Measured | Unmeasured]:
     seen: list[list[Once]] = [[] for _ in jobs]
     failed: dict[int, Unmeasured] = {}
     with ExitStack() as held:
-        for device in sorted({job.cell.target.device for job in jobs}):  # sorted: two processes cannot wait for each other
+        for device in sorted({job.cell.target.lease for job in jobs}):  # sorted: two processes cannot wait for each other
             held.enter_context(lease(device))
-        if warning := busy():
+        if any(job.workload.mode == "valid" for job in jobs) and (warning := busy()):
             log.warning("%s just before measuring: numbers may be noisy", warning)
         for turn, index in _round_robin([job.workload.repeats for job in jobs]):
             if index in failed:
