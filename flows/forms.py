@@ -63,5 +63,9 @@ class CostPolicy(Fact):
     utilisation: float | None = Field(
         None, gt=0, le=1, title="Mean utilisation (share)", description="load carried on average, as a share of what a device could carry"
     )
-    migration_usd: Decimal | None = Field(None, ge=0, title="One-off cost of the migration (USD)", description="engineering included")
-    amortise_millions: Decimal | None = Field(None, gt=0, title="Spread over (millions of inferences)")
+    migration_usd: float | None = Field(None, ge=0, title="One-off cost of the migration (USD)", description="engineering included")
+    amortise_millions: float | None = Field(None, gt=0, title="Spread over (millions of inferences)")
+
+    def changes(self) -> dict[str, Decimal]:
+        """The fields that were filled in; decimal as they were written."""
+        return {name: Decimal(str(value)) for name, value in self.model_dump(exclude_none=True).items()}

@@ -85,7 +85,7 @@ async def migrate(
         backends=tuple(backend.value for backend in backends),
         recipes=tuple(recipe.value for recipe in recipes),
         policy=policy.value,
-        changes=cost.model_dump(exclude_none=True),
+        changes=cost.changes(),
         slo=slo,
     )
     done = await migration(ask, Store(), by_worker)

@@ -69,5 +69,6 @@ def _tries(axes: "Axes", label: Label) -> Iterator["Annotation"]:
                     va="bottom" if above else "top",
                     fontsize=9,
                     color=label.colour,
+                    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},  # readable across lines
                     arrowprops={"arrowstyle": "-", "color": label.colour, "linewidth": 0.6} if gap > GAPS[0] else None,
                 )
