@@ -17,6 +17,7 @@ from prefect.deployments import arun_deployment
 from tasks import journal
 from tasks.cells import Prepared, Steps
 from tasks.decide import shortlist
+from tasks.errors import ChildFailed
 from tasks.facts import Cell, Evidence, Score, Unmeasured
 from tasks.host import lease
 from tasks.journal import Attempt
@@ -38,10 +39,20 @@ async def sweep(attempt: str, target: str) -> None:
 
 
 async def by_worker(attempt: Attempt, target: str) -> None:
-    """Send a target's share to the worker of its pool and wait. A sweep that crashes leaves what it finished in the journal."""
-    run = await arun_deployment(f"sweep/{target}", parameters={"attempt": attempt.id, "target": target}, poll_interval=1, timeout=None)
-    if run.state is None or not run.state.is_completed():
-        log.warning("sweep of %s ended as %s: its unfinished cells are reported as not measured", target, run.state and run.state.name)
+    """Send a target's share to the worker of its pool and wait. A sweep that crashed is sent once more: what it finished is journalled.
+
+    Raises ChildFailed when it crashes again; the attempt stays open and the same request goes on from there.
+    """
+    for _ in range(2):
+        parameters = {"attempt": attempt.id, "target": target}
+        run = await arun_deployment(f"sweep/{target}", parameters=parameters, poll_interval=1, timeout=None)
+        if run.state is not None and run.state.is_completed():
+            return
+        ended = run.state.name if run.state else "unknown"
+        log.warning("the sweep of %s ended as %s: %s", target, ended, run.state.message if run.state else "")
+        if ended != "Crashed":
+            break
+    raise ChildFailed(f"the sweep of {target} ended as {ended}", "run the same migration again: what was finished is kept")
 
 
 def sweep_target(attempt: Attempt, target: str, steps: Steps = Steps()) -> None:  # noqa: B008 (a tuple of functions)

@@ -57,7 +57,7 @@ class Attempt:
             failed = Unmeasured.model_validate_json((self.folder / f"{cell.digest[:32]}.unmeasured.json").read_bytes())
             return self.find(cell, "valid") or failed
         known = self.find(cell, "valid") or self.find(cell, "screen")
-        return known or Unmeasured(cell=cell, stage="plan", reason="its sweep did not come so far")
+        return known or Unmeasured(cell=cell, stage="measure", reason="its sweep did not come so far")
 
     def close(self) -> None:
         """The record is written and published: nothing is left to resume."""
