@@ -14,8 +14,6 @@ from tasks.facts import (
     Cost,
     Evidence,
     Host,
-    Metric,
-    ModelSpec,
     Outcome,
     Placement,
     Policy,
@@ -25,7 +23,6 @@ from tasks.facts import (
     Request,
     Score,
     Slo,
-    TensorSpec,
     Timing,
     Unmeasured,
     Workload,
@@ -33,23 +30,10 @@ from tasks.facts import (
 from tasks.price import cost
 from tasks.screen import rate_per_s
 from tasks.store import Store
-from tests.builders import a_cell, a_policy, a_target
+from tests.builders import TOP1, a_cell, a_policy, a_target, tiny_entry
 
 WHEN = datetime(2026, 11, 30, 11, 45, tzinfo=UTC)
-TOP1 = Metric(name="top1", unit="image", proportion=True)
-SPEC = ModelSpec(
-    id="digits-cnn",
-    title="Digits CNN",
-    task="image classification",
-    request="1 image",
-    source="trained here",
-    license="Apache-2.0",
-    data_source="scikit-learn digits",
-    data_license="BSD-3-Clause",
-    inputs=(TensorSpec(name="x", dtype="float32", shape=("batch", 1, 8, 8)),),
-    outputs=("logits",),
-    metric=TOP1,
-)
+SPEC = tiny_entry().spec
 HOST = Host(
     hostname="bench-1",
     cpu="AMD EPYC 9R14",
