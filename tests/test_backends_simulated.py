@@ -56,7 +56,7 @@ def test_steps_take_the_time_of_the_table(store: Store) -> None:
 
 def test_precision_decides_the_time(store: Store) -> None:
     """INT8 takes INT8's time."""
-    assert np.percentile(steps_us(a_simulated_cell("int8-static", noise=0), store), 10) == pytest.approx(150, abs=8)
+    assert np.percentile(steps_us(a_simulated_cell("int8-static-channel", noise=0), store), 10) == pytest.approx(150, abs=8)
 
 
 def test_tails_and_throttling_show(store: Store) -> None:
