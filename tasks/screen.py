@@ -44,7 +44,10 @@ def reason_against(evidence: Evidence, others: Sequence[Evidence], reference: Sc
         return refused
     same = [other for other in others if other.cell.target == evidence.cell.target and other.mode == "valid"]
     ahead = [other for other in same if other.cell != evidence.cell and rate_per_s(other) > rate_per_s(evidence)]
-    return _slower(evidence, max(ahead, key=rate_per_s), store) if ahead else "it was not among the finalists"
+    if ahead:
+        return _slower(evidence, max(ahead, key=rate_per_s), store)
+    first = ", ".join(other.cell.name for other in same if other.cell != evidence.cell) or "other cells"
+    return f"the screen put {first} before it, by speed and distance from the margin; the policy takes {policy.finalists} on to a valid timing"
 
 
 def rate_per_s(evidence: Evidence) -> float:
