@@ -47,7 +47,7 @@ def reason_against(evidence: Evidence, others: Sequence[Evidence], reference: Sc
     if ahead:
         return _slower(evidence, max(ahead, key=rate_per_s), store)
     first = ", ".join(other.cell.name for other in same if other.cell != evidence.cell) or "other cells"
-    return f"the screen put {first} before it, by speed and distance from the margin; the policy takes {policy.finalists} on to a valid timing"
+    return f"the screen put {first} before it, by speed and accuracy; the policy times {policy.finalists} of a target properly"
 
 
 def rate_per_s(evidence: Evidence) -> float:
