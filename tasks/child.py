@@ -14,6 +14,7 @@ This module runs as the child's __main__: it must stay cheap to import. Linux on
 import ctypes
 import importlib
 import json
+import logging
 import os
 import resource
 import select
@@ -24,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -33,6 +35,8 @@ from tasks.facts import Fact
 
 F = TypeVar("F", bound=Fact)
 ROOT = Path(__file__).resolve().parent.parent
+LOGGED = b"\x1ecrossgrade: "  # begins a line that the child logged
+log = logging.getLogger("crossgrade")
 TAIL_BYTES = 4096  # of what the child printed
 PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -106,7 +110,8 @@ def _run(function: str, ask: IO[bytes], answer: IO[bytes], timeout_s: float, cor
     except OSError as error:
         raise ChildFailed(f"cannot start a process for {function}: {error}", "free memory or processes on this host") from error
     said = bytearray()
-    reader = threading.Thread(target=_keep_tail, args=(child.stdout, said), daemon=True)  # ends with the last writer
+    hear = copy_context().run  # so that what the child logs is told under the flow run that asked for it
+    reader = threading.Thread(target=hear, args=(_listen, child.stdout, said), daemon=True)  # ends with the last writer
     reader.start()
     ended = False
     try:
@@ -127,12 +132,15 @@ def _wait(pid: int, timeout_s: float) -> bool:
         os.close(handle)
 
 
-def _keep_tail(pipe: IO[bytes], said: bytearray) -> None:
-    """Drain a pipe, keep its last bytes."""
+def _listen(pipe: IO[bytes], said: bytearray) -> None:
+    """Drain a pipe: pass on what the child logs, keep the last bytes of whatever else it printed."""
     with pipe:
-        while chunk := os.read(pipe.fileno(), TAIL_BYTES):
-            said += chunk
-            del said[:-TAIL_BYTES]
+        while line := pipe.readline(TAIL_BYTES):
+            if line.startswith(LOGGED):
+                log.info(line.removeprefix(LOGGED).decode(errors="replace").rstrip())
+            else:
+                said += line
+                del said[:-TAIL_BYTES]
 
 
 def _environment(cores: int | None) -> dict[str, str]:
@@ -186,12 +194,21 @@ def main(argv: Sequence[str]) -> None:
         os.sched_setaffinity(0, order["cpus"])
     if order["memory_bytes"]:
         resource.setrlimit(resource.RLIMIT_DATA, (order["memory_bytes"], order["memory_bytes"]))
+    _log_to_parent()
     reply = _answer(order)
     with os.fdopen(answer, "wb") as file:
         file.write(json.dumps(reply, allow_nan=False).encode())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # some runtimes crash or linger while the interpreter tears them down: the answer is already out
+
+
+def _log_to_parent() -> None:
+    """Progress of long work is for people: the parent passes it on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"{LOGGED.decode()}%(message)s"))
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(logging.INFO)
 
 
 def _die_with(parent: int) -> None:

@@ -1,6 +1,7 @@
 """Child processes: whatever happens in one, the caller gets a fact or an error that says what happened."""
 
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -52,6 +53,12 @@ def hang(argument: dict) -> Said:
     Path(argument["pids"]).write_text(f"{os.getpid()} {grandchild.pid}")
     time.sleep(60)
     return Said(text="woke up")
+
+
+def train(argument: dict) -> Said:
+    """Tell how far it is."""
+    logging.getLogger("crossgrade").info("tinygpt: trained %d of %d steps", 50, 400)
+    return Said(text="done")
 
 
 def refuse(argument: dict) -> Said:
@@ -207,3 +214,10 @@ def test_child_ends_with_its_caller(number: int, tmp_path: Path) -> None:
             for pid in map(int, pids.read_text().split()):
                 if psutil.pid_exists(pid) and psutil.Process(pid).name() == "sleep":
                     os.kill(pid, signal.SIGKILL)
+
+
+def test_what_a_child_logs_is_told_by_the_parent(caplog: pytest.LogCaptureFixture) -> None:
+    """Training for minutes in a child must not look like a hang."""
+    with caplog.at_level("INFO", logger="crossgrade"):
+        call("tests.test_child:train", {}, Said, timeout_s=60)
+    assert "trained 50 of 400 steps" in caplog.text
