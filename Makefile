@@ -6,6 +6,8 @@ PIP    := $(BIN)/python -m pip
 # torch==2.13.0+cpu can only be the CPU build (200 MB); from here where it is not found otherwise. The CUDA build is several gigabytes.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 C      := deployments/constraints.txt
+PREFECT_PORT ?= 4200
+MLFLOW_PORT  ?= 5000
 
 .PHONY: help install demo up test bench lint zoo-extra browser clean
 help:            ## show this
@@ -15,6 +17,7 @@ install: $(VENV)/ready  ## make .venv with the pinned dependencies
 
 $(VENV)/ready: pyproject.toml $(C) deployments/zoo-packages.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=python3.11"; exit 1; }
+	@echo "installing the pinned dependencies into $(VENV): two to four minutes, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --disable-pip-version-check "setuptools>=77" wheel
 	$(PIP) install --quiet --disable-pip-version-check -c $(C) torch==2.13.0+cpu \
@@ -27,7 +30,7 @@ demo: install    ## migrate a real model on this machine: about four minutes the
 	@$(BIN)/crossgrade migrate --request deployments/requests/demo.toml
 
 up: install      ## Prefect and MLflow with a worker per local target; Ctrl-C stops all of it
-	@$(BIN)/crossgrade up
+	@$(BIN)/crossgrade up --prefect-port $(PREFECT_PORT) --mlflow-port $(MLFLOW_PORT)
 
 test: install    ## the whole test suite
 	$(BIN)/python -m pytest

@@ -16,6 +16,7 @@ from time import perf_counter
 import typer
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from tasks.errors import BadRequest, PipelineError
 
@@ -83,12 +84,14 @@ def approve(
 
         store = Store()
         shown = read(record, store)
-        console.print(f"{shown.id} ({shown.status}): {shown.decision.summary}", highlight=False)
+        console.print(f"{shown.id} ({shown.status}): {shown.decision.summary}", highlight=False, markup=False)
+        if not reject and shown.status != "proposed":
+            raise BadRequest(f"record {shown.id} is {shown.status}", "only a proposal that waits for an answer can be approved")
         if not yes and not typer.confirm("Reject it?" if reject else "Approve it?"):
             raise typer.Exit(FAILED)
         done, stale = answer(shown.id, not reject, approver, comment, store, "cli")
         if stale:
-            console.print(f"[bold yellow]Stale[/]: {'; '.join(stale)}. Measure again: crossgrade migrate", highlight=False)
+            console.print(f"Stale: {'; '.join(stale)}. Measure again: crossgrade migrate", highlight=False, markup=False)
             raise typer.Exit(FAILED)
         console.print(f"{done.id}: [bold]{done.status}[/] by {approver}", highlight=False)
 
@@ -102,7 +105,7 @@ def nightly(model: list[str] = typer.Option([], "--model", "-m", help="only thes
 
         narrate()
         for line in remeasure_all(model, Store()):
-            console.print(line)
+            console.print(line, markup=False, highlight=False)
 
 
 @app.command()
@@ -179,7 +182,7 @@ def list_records() -> None:
 
         table = Table("record", "model", "status", "decision")
         for record in all_records(Store()):
-            table.add_row(record.id, record.model.id, record.status, record.decision.summary)
+            table.add_row(record.id, record.model.id, record.status, Text(record.decision.summary))
         console.print(table)
 
 
@@ -194,7 +197,9 @@ def push(record: str = typer.Argument("latest", help="a record's file, its id, '
 
         store = Store()
         for one in all_records(store) if record == "all" else [read(record, store)]:
-            console.print(f"{one.id}: {to_mlflow(one, store)}")
+            console.print(
+                f"{one.id}: {to_mlflow(one, store) or 'copied to ' + str(store.root / 'mlflow.db')}", markup=False, highlight=False
+            )
 
 
 def narrate() -> None:
@@ -220,7 +225,7 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        Console(stderr=True).print(f"[bold red]crossgrade[/]: {error}", highlight=False)
+        Console(stderr=True).print(Text.assemble(("crossgrade", "bold red"), f": {error}"), highlight=False)
         sys.exit(BAD_INPUT if isinstance(error, BadRequest) else FAILED)
     except KeyboardInterrupt:
         Console(stderr=True).print("\nStopped. What had been finished is kept; the same command goes on from there.")

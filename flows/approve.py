@@ -59,9 +59,8 @@ def answer(
     word = {"answer": "approve" if approve else "reject", "approver": approver.strip(), "comment": comment.strip(), "via": via}
     try:
         approval = Approval(decision=found.decision.digest, at=now, **word)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise BadRequest(f"{first['loc'][0]} {first['input']!r}: {first['msg']}", "give your name, at least two letters") from None
+    except ValidationError:
+        raise BadRequest(f"{approver!r} is not a name that a record can be signed with", "give your own, two letters or more") from None
     done = records.append(found.id, approval, store)
     try:
         report.to_mlflow(done, store)

@@ -13,11 +13,12 @@ from contextvars import copy_context
 
 from prefect import flow
 from prefect.deployments import arun_deployment
+from prefect.flow_runs import wait_for_flow_run
 
 from tasks import journal
 from tasks.cells import Prepared, Steps
 from tasks.decide import shortlist
-from tasks.errors import ChildFailed
+from tasks.errors import ChildFailed, Unsupported
 from tasks.facts import Cell, Evidence, Score, Unmeasured
 from tasks.host import lease
 from tasks.journal import Attempt
@@ -41,18 +42,19 @@ async def sweep(attempt: str, target: str) -> None:
 async def by_worker(attempt: Attempt, target: str) -> None:
     """Send a target's share to the worker of its pool and wait. A sweep that crashed is sent once more: what it finished is journalled.
 
-    Raises ChildFailed when it crashes again; the attempt stays open and the same request goes on from there.
+    Raises ChildFailed when it ends otherwise than completed; the attempt stays open and the same request goes on from there.
     """
     for _ in range(2):
-        parameters = {"attempt": attempt.id, "target": target}
-        run = await arun_deployment(f"sweep/{target}", parameters=parameters, poll_interval=1, timeout=None)
+        run = await arun_deployment(f"sweep/{target}", parameters={"attempt": attempt.id, "target": target}, timeout=0)
+        log.info("%s: measured by flow run %s, whose log tells how far it is", target, run.name)
+        run = await wait_for_flow_run(run.id, timeout=None, poll_interval=1)
         if run.state is not None and run.state.is_completed():
             return
-        ended = run.state.name if run.state else "unknown"
-        log.warning("the sweep of %s ended as %s: %s", target, ended, run.state.message if run.state else "")
+        ended, why = (run.state.name, run.state.message) if run.state else ("unknown", "")
+        log.warning("the sweep of %s ended as %s: %s", target, ended, why)
         if ended != "Crashed":
             break
-    raise ChildFailed(f"the sweep of {target} ended as {ended}", "run the same migration again: what was finished is kept")
+    raise ChildFailed(f"the sweep of {target} ended as {ended}: {why}", "run the same migration again: what was finished is kept")
 
 
 def sweep_target(attempt: Attempt, target: str, steps: Steps = Steps()) -> None:  # noqa: B008 (a tuple of functions)
@@ -74,8 +76,13 @@ def _prepare(cells: list[Cell], attempt: Attempt, steps: Steps) -> list[Prepared
         futures = [pool.submit(copy_context().run, steps.prepare, cell, attempt.store) for cell in cells]
         outcomes = []
         for number, (cell, future) in enumerate(zip(cells, futures, strict=True), start=1):
-            outcomes.append(future.result())
-            log.info("%s: prepared %d of %d: %s", cell.target.name, number, len(cells), cell.name)
+            outcomes.append(outcome := future.result())
+            if isinstance(outcome, Prepared):
+                log.info("%s: prepared %d of %d: %s", cell.target.name, number, len(cells), cell.name)
+            elif cell == attempt.request.baseline:
+                raise Unsupported(
+                    f"the baseline {cell.name} cannot be measured: {outcome.stage}: {outcome.reason}", "nothing can be compared"
+                )
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     for outcome in outcomes:

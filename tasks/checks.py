@@ -1,11 +1,12 @@
 """The gates of a decision, one function each: evidence in, a Check with what was observed, its interval, its limit and the way out."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tasks import stats
-from tasks.facts import Check, Cost, Evidence, Margin, Metric, Policy, Score, Slo
+from tasks.facts import Check, Cost, Evidence, Finding, Margin, Metric, Policy, Score, Slo
 from tasks.store import Store
 from tasks.units import interval, margin_in_words, ms, points, span, threads, unchanged, usd
 
@@ -168,3 +169,10 @@ def _verdict(passes: bool, fails: bool) -> Literal["pass", "fail", "unknown"]:
 
 def _unknown(name: Literal["accuracy", "latency", "cost"], detail: str, remedy: str, count: int | None = None) -> Check:
     return Check(name=name, verdict="unknown", detail=detail, remedy=remedy, count=count)
+
+
+def nearness(finding: Finding, priced: Mapping[str, Cost]) -> tuple[bool, int, float, str]:
+    """Sort key: undecided before refused, then by gates passed, then the cheapest."""
+    passed = sum(gate.verdict == "pass" for gate in finding.checks)
+    usd_per_million = float(priced[finding.cell].usd_per_million) if finding.cell in priced else float("inf")
+    return finding.verdict != "inconclusive", -passed, usd_per_million, finding.cell

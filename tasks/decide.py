@@ -132,7 +132,7 @@ def _no_proposal(case: Case, findings: Sequence[Finding], verdict: Verdict) -> s
         return f"Not decided for {model}: {_no_baseline(case).rstrip('.')}."
     if not findings:
         return f"Keep {model} on {baseline}: there is no candidate."
-    nearest = max(findings, key=_nearness)
+    nearest = min(findings, key=lambda finding: checks.nearness(finding, case.priced))
     start = f"Keep {model} on {baseline}" if verdict == "hold" else f"Not decided for {model}"
     return f"{start}. Nearest candidate: {nearest.cell}; {nearest.reason.rstrip('.')}."
 
@@ -140,12 +140,6 @@ def _no_proposal(case: Case, findings: Sequence[Finding], verdict: Verdict) -> s
 def _no_baseline(case: Case) -> str:
     why = case.baseline.reason if isinstance(case.baseline, Unmeasured) else "no outcome was reported"
     return f"the baseline {case.request.baseline.name} was not measured: {why}"
-
-
-def _nearness(finding: Finding) -> tuple[bool, int, int]:
-    """How far a candidate came: undecided before refused, then by gates passed."""
-    passed = sum(gate.verdict == "pass" for gate in finding.checks)
-    return finding.verdict == "inconclusive", passed, len(finding.checks)
 
 
 def _missing(findings: Sequence[Finding]) -> tuple[str, ...]:

@@ -276,7 +276,7 @@ class Repeat(Fact):
 
     samples: Sha256
     count: int = Field(ge=0)
-    wall_ns: int = Field(ge=0, description="from the first timed call to the end of the last")
+    wall_ns: int = Field(ge=0, description="time inside the boundary: requests one after the other, without the staging of inputs")
     warmup_dropped: int = Field(ge=0)
     load_s: float = Field(ge=0, description="opening the engine")
     first_inference_ms: float = Field(ge=0)

@@ -25,6 +25,7 @@ FLAGS = (  # what kernels are chosen by: x86, then Arm
     *("amx_tile", "amx_int8", "amx_bf16", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme"),
 )
 BUSY_CORES = 0.1  # foreign load above a tenth of a core is worth a warning
+TELL_S = 60.0  # how often a waiting measurement says so
 WAIT_S = 0.5  # how often a waiting measurement asks for the device again
 
 
@@ -119,7 +120,7 @@ _held: ContextVar[frozenset[str]] = ContextVar("held", default=frozenset())
 def lease(device: str) -> Iterator[None]:
     """Hold a device of this host, alone among all processes and checkouts of this user; waits for its turn.
 
-    `cpu` is one lease whatever the number of threads; every simulated device has its own. Whoever holds a lease may take it again,
+    `cpu` is one lease whatever the number of threads. Whoever holds a lease may take it again,
     also in a thread or task that got a copy of its context. The lock is the kernel's: it is free again when its holder dies,
     kill -9 included.
     """
@@ -128,11 +129,14 @@ def lease(device: str) -> Iterator[None]:
         yield
         return
     lock, holder = FileLock(_leases() / f"{name}.lock", thread_local=False), _leases() / f"{name}.pid"
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        log.info("waiting for %s: held by pid %s", device, _holder(holder))
-        lock.acquire(poll_interval=WAIT_S)
+    wait_s = 0.0
+    while True:
+        try:
+            lock.acquire(timeout=wait_s, poll_interval=WAIT_S)
+            break
+        except Timeout:
+            log.info("waiting for %s: another measurement holds it (pid %s)", device, _holder(holder))
+            wait_s = TELL_S
     token = _held.set(_held.get() | {name})
     try:
         holder.write_text(str(os.getpid()))

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.checks import Comparison, compare, samples_ns
+from tasks.checks import Comparison, compare
 from tasks.facts import Evidence, Outcome, Policy, Score, Unmeasured
 from tasks.store import Store
-from tasks.units import ms
 
 DEAD_HEAT = 0.02  # rates that differ by less are one rate to a screen of a second
 log = logging.getLogger("crossgrade")
@@ -34,7 +33,7 @@ def shortlist(outcomes: Sequence[Outcome], reference: Score | None, policy: Poli
     ranked = _ranked(able, reference, policy, store)
     chosen, rest = ranked[: policy.finalists], ranked[policy.finalists :]
     for evidence in rest:
-        reasons[evidence.cell.digest] = _slower(evidence, chosen[0], store)
+        reasons[evidence.cell.digest] = _slower(evidence, chosen[0])
     return [evidence.cell.digest for evidence in chosen], reasons
 
 
@@ -45,7 +44,7 @@ def reason_against(evidence: Evidence, others: Sequence[Evidence], reference: Sc
     same = [other for other in others if other.cell.target == evidence.cell.target and other.mode == "valid"]
     ahead = [other for other in same if other.cell != evidence.cell and rate_per_s(other) > rate_per_s(evidence)]
     if ahead:
-        return _slower(evidence, max(ahead, key=rate_per_s), store)
+        return _slower(evidence, max(ahead, key=rate_per_s))
     first = ", ".join(other.cell.name for other in same if other.cell != evidence.cell) or "other cells"
     return f"the screen put {first} before it, by speed and accuracy; the policy times {policy.finalists} of a target properly"
 
@@ -97,8 +96,9 @@ def _ranked(able: Sequence[Evidence], reference: Score | None, policy: Policy, s
     return ranked
 
 
-def _slower(evidence: Evidence, than: Evidence, store: Store) -> str:
-    here, there = (float(np.median(samples_ns(one, store))) / 1e6 for one in (evidence, than))
-    if here <= there * (1 + DEAD_HEAT):
-        return f"accurate, but no faster than {than.cell.name}: {ms(here)} against {ms(there)} p50"
-    return f"accurate, but slower than {than.cell.name}: {ms(here)} against {ms(there)} p50"
+def _slower(evidence: Evidence, than: Evidence) -> str:
+    """In the quantity that ranks: requests a second, of which cost is made. A median alone hides stalls."""
+    here, there = rate_per_s(evidence), rate_per_s(than)
+    if here >= there * (1 - DEAD_HEAT):
+        return f"accurate, but no faster than {than.cell.name}: {here:,.0f}/s against {there:,.0f}/s"
+    return f"accurate, but slower than {than.cell.name}: {here:,.0f}/s against {there:,.0f}/s"

@@ -26,7 +26,8 @@ class Sampled:
 
     Attributes:
         samples_ns: int64, one per call, host to host.
-        wall_ns: from the start of the first timed call to the end of the last, staging included: what throughput is made from.
+        wall_ns: time spent inside the boundary: what throughput is made from. One request is in flight at a time, so that is all of the
+            wall time but this harness's own staging of inputs, which differs from runtime to runtime (5 to 70 us a call).
         warmup_dropped: calls before the first sample.
         first_inference_ms: the very first call.
         warnings: what makes these samples less than they should be.
@@ -47,11 +48,11 @@ def sample(session: Session, feeds: Sequence[Tensors], workload: Workload) -> Sa
     wanted = -(-workload.min_samples // workload.repeats)
     warm, warnings = _warm_up(session, feeds, workload)
     with _no_garbage_collection():
-        samples, wall_ns = _timed(session, feeds, wanted, int(workload.min_duration_s * 1e9), int(workload.max_duration_s * 1e9))
+        samples = _timed(session, feeds, wanted, int(workload.min_duration_s * 1e9), int(workload.max_duration_s * 1e9))
     if samples.size < wanted:
         seconds = workload.max_duration_s
         warnings.append(f"stopped after {seconds:g} s with {samples.size} of {wanted} samples: raise max_duration_s, or lower min_samples")
-    return Sampled(samples, wall_ns, len(warm), warm[0] / 1e6, (*warnings, *oddities(samples)))
+    return Sampled(samples, int(samples.sum()), len(warm), warm[0] / 1e6, (*warnings, *oddities(samples)))
 
 
 def _warm_up(session: Session, feeds: Sequence[Tensors], workload: Workload) -> tuple[list[int], list[str]]:
@@ -61,7 +62,7 @@ def _warm_up(session: Session, feeds: Sequence[Tensors], workload: Workload) -> 
     least_ns = int(workload.warmup_ms * 1e6)
     window = max(5, workload.warmup_iterations // 3)
     while True:
-        part, _ = _timed(session, feeds, window, 0, max(1, least_ns), offset=len(warm))
+        part = _timed(session, feeds, window, 0, max(1, least_ns), offset=len(warm))
         warm += part.tolist()
         spent_ns = time.perf_counter_ns() - begin
         if len(warm) < workload.warmup_iterations or spent_ns < least_ns:
@@ -72,10 +73,8 @@ def _warm_up(session: Session, feeds: Sequence[Tensors], workload: Workload) -> 
             return warm, [f"unstable: the level was not flat after {len(warm)} calls ({spent_ns / 1e9:.1f} s) of warm-up"]
 
 
-def _timed(
-    session: Session, feeds: Sequence[Tensors], wanted: int, least_ns: int, most_ns: int, *, offset: int = 0
-) -> tuple[np.ndarray, int]:
-    """At least one call, then until `wanted` calls and `least_ns` are reached, or `most_ns`. Returns (samples, wall time)."""
+def _timed(session: Session, feeds: Sequence[Tensors], wanted: int, least_ns: int, most_ns: int, *, offset: int = 0) -> np.ndarray:
+    """At least one call, then until `wanted` calls and `least_ns` are reached, or `most_ns`."""
     bind, step, clock, feed_count = session.bind, session.step, time.perf_counter_ns, len(feeds)
     samples = np.empty(max(wanted, CHUNK), np.int64)
     count, start = 0, 0
@@ -91,7 +90,7 @@ def _timed(
         start = start or begin
         spent_ns = end - start
         if (count >= wanted and spent_ns >= least_ns) or spent_ns >= most_ns:
-            return samples[:count].copy(), spent_ns
+            return samples[:count].copy()
 
 
 @contextmanager

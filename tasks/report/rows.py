@@ -5,6 +5,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from tasks import stats
+from tasks.checks import nearness
 from tasks.errors import BadArtifact
 from tasks.facts import Check, Cost, CostPart, Evidence, Finding, Metric, Outcome, Record, Unmeasured
 from tasks.store import Store
@@ -89,8 +90,8 @@ def focus(record: Record) -> Finding | None:
     if record.decision.recommended_digest:
         return next((f for f in record.decision.findings if f.cell_digest == record.decision.recommended_digest), None)
     judged = [finding for finding in record.decision.findings if finding.checks]
-    passed = {finding.cell: sum(check.verdict == "pass" for check in finding.checks) for finding in judged}
-    return max(judged, key=lambda f: (f.verdict == "inconclusive", passed[f.cell], len(f.checks)), default=None)
+    priced = {cost.cell: cost for cost in record.costs}
+    return min(judged, key=lambda finding: nearness(finding, priced), default=None)
 
 
 def lines(finding: Finding, metric: Metric) -> list[Line]:
