@@ -56,7 +56,7 @@ def test_stale_evidence_is_not_approved_but_may_be_rejected(store):
 def test_a_word_needs_a_name(store, name):
     """Who approved must be known: anything that is no name is refused with what would be right."""
     made = a_written(store)
-    with pytest.raises(BadRequest, match="give your name"):
+    with pytest.raises(BadRequest, match="is not a name that a record can be signed with"):
         answer(made.id, True, name, "", store, "cli")
     assert records.read(made.id, store).approvals == ()
 

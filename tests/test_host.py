@@ -87,7 +87,7 @@ def test_second_holder_waits_and_says_for_whom(caplog: pytest.LogCaptureFixture)
     finally:
         other.kill()
         timer.join()
-    assert f"waiting for cpu: held by pid {other.pid}" in caplog.text
+    assert f"waiting for cpu: another measurement holds it (pid {other.pid})" in caplog.text
 
 
 def test_devices_do_not_wait_for_each_other() -> None:
