@@ -81,12 +81,35 @@ def test_score_is_made_once_for_the_same_thing(store: Store) -> None:
     assert entry.scored == 3
 
 
-def test_calibrated_samples_may_not_be_scored(store: Store) -> None:
-    """A split that shares a sample with calibration is refused; the other split is not."""
-    entry = Signs(overlap=True)
-    with pytest.raises(BadModel, match="1 samples of the evaluation split are in the calibration split too"):
-        score(entry, an_engine(store), a_cell(), "evaluation", store)
-    assert score(entry, an_engine(store), a_cell(), "development", store).count == 40
+@pytest.mark.parametrize("split", ["development", "evaluation"])
+def test_calibrated_samples_may_not_be_scored(split: str, store: Store) -> None:
+    """Where calibration and evaluation share a sample, nothing of the entry is scored."""
+    with pytest.raises(BadModel, match="sample 7 of evaluation .* is also in calibration, sample 40"):
+        score(Signs(overlap=True), an_engine(store), a_cell(), split, store)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"), [(0, "is also in development, sample 0"), (30, "sample 30 of evaluation .* is also in evaluation, sample 0")]
+)
+def test_samples_count_once(start: int, message: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A custom entry that judges what its recipe was chosen on, or one sample twice, is refused before anything runs."""
+
+    def leaky(self: Signs, store: Store) -> Splits:
+        calibration, development, evaluation = (self._split(seed) for seed in range(3))
+        taken = (development if start == 0 else evaluation).hashes[:10]
+        hashes = (*taken, *evaluation.hashes[10:]) if start == 0 else (*evaluation.hashes[:30], *taken)
+        return Splits(calibration, development, replace(evaluation, hashes=hashes))
+
+    monkeypatch.setattr(Signs, "splits", leaky)
+    with pytest.raises(BadModel, match=message):
+        score(Signs(), an_engine(store), a_cell(), "evaluation", store)
+
+
+def test_one_pair_for_each_hash(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs without a hash of their own would hide repeated samples."""
+    monkeypatch.setattr(Signs, "score", lambda self, outputs, labels: np.ones((80, 2)))
+    with pytest.raises(BadModel, match="80 pairs for a split of 40 hashes"):
+        score(Signs(), an_engine(store), a_cell(), "evaluation", store)
 
 
 def test_nan_names_output_and_feed(store: Store) -> None:

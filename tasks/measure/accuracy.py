@@ -6,6 +6,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from model_zoo.data import check_splits
 from model_zoo.facts import Entry, Split
 from tasks.backends import backend
 from tasks.backends.base import Session, Tensors
@@ -24,11 +25,10 @@ def score(entry: Entry, engine: Artifact, cell: Cell, split: Literal["developmen
     The number of threads is no part of that: the same engine on the same processor sums in another order, far below any margin.
 
     Raises:
-        BadModel: an output is NaN or infinite, the entry's scores are no finite pairs, or a sample of the split was calibrated on.
+        BadModel: an output is NaN or infinite, the entry's scores are no finite pairs, or a sample is in two splits or twice in one.
     """
-    splits = entry.splits(store)
+    splits = check_splits(entry.splits(store))  # a user's own entry need not have done so
     data: Split = getattr(splits, split)
-    _disjoint(splits.calibration, data, split, entry.spec.id)
     key: dict[str, Any] = {
         "engine": engine.sha256,
         "backend": cell.backend,
@@ -68,6 +68,11 @@ def _pairs(entry: Entry, engine: Artifact, cell: Cell, data: Split, store: Store
             f"{entry.spec.id}: score() gave no finite (samples, 2) pairs but shape {pairs.shape}",
             "return one numerator and one denominator for each sample",
         )
+    if len(pairs) != len(data.hashes):
+        raise BadModel(
+            f"{entry.spec.id}: score() gave {len(pairs)} pairs for a split of {len(data.hashes)} hashes",
+            "give each sample one pair and one hash: a sample that counts twice makes every interval too narrow",
+        )
     return pairs
 
 
@@ -96,12 +101,3 @@ class Outputs(Sequence[Tensors]):
                 what = f"{self._name}: output {name!r} of feed {index} has {bad} of {array.size} values that are NaN or infinite"
                 raise BadModel(what, "the precision does not hold this model's range: try another recipe")
         return outputs
-
-
-def _disjoint(calibration: Split, data: Split, split: str, model: str) -> None:
-    """Prove by hashes that no scored sample was calibrated on."""
-    if shared := set(calibration.hashes) & set(data.hashes):
-        raise BadModel(
-            f"{model}: {len(shared)} samples of the {split} split are in the calibration split too, for one {min(shared)[:12]}",
-            "make the splits disjoint: a quantized model must not be judged on what it was calibrated on",
-        )
