@@ -22,7 +22,8 @@ from pydantic import Field, ValidationError
 from flows import report
 from tasks import catalog
 from tasks import record as records
-from tasks.errors import BadRequest, PipelineError
+from tasks.decide import decide
+from tasks.errors import BadArtifact, BadRequest, PipelineError, Stale
 from tasks.facts import Approval, Record
 from tasks.report.markdown import markdown
 from tasks.store import Store
@@ -41,21 +42,37 @@ class Answer(RunInput):
     comment: str = Field("", max_length=4000, title="Comment")
 
 
-def answer(
-    record_id: str, approve: bool, approver: str, comment: str, store: Store, via: str, now: datetime | None = None
+def answer(  # noqa: PLR0917
+    record_id: str,
+    approve: bool,
+    approver: str,
+    comment: str,
+    store: Store,
+    via: str,
+    now: datetime | None = None,
+    *,
+    shown: str | None = None,
 ) -> tuple[Record, list[str]]:
     """Write a person's word into a record and tell MLflow.
 
+    Args:
+        shown: digest of the decision that the person saw; None where nothing was shown.
+
     Returns:
-        The record with the word; or the record as it is and the reasons why it is too stale to be approved.
+        The record with the word; or the record as it is and the reasons why it cannot be answered any more.
 
     Raises:
         BadRequest: no such record, no usable name, or a record that cannot be approved (not a proposal, simulated, only screened).
+        BadArtifact: the record was edited: its decision does not follow from its evidence.
     """
     found = records.read(record_id, store)
     now = now or datetime.now(UTC)
+    if shown not in (None, found.decision.digest):
+        return found, ["the decision shown is not the one in the record"]
     if approve and (reasons := records.stale(found, store, now.date(), catalog.prices())):
         return found, reasons
+    if approve:
+        _decide_again(found, store)
     word = {"answer": "approve" if approve else "reject", "approver": approver.strip(), "comment": comment.strip(), "via": via}
     try:
         approval = Approval(decision=found.decision.digest, at=now, **word)
@@ -67,6 +84,15 @@ def answer(
     except PipelineError as error:
         log.warning("%s is %s, but MLflow does not know yet: %s", done.id, done.status, error)
     return done, []
+
+
+def _decide_again(record: Record, store: Store) -> None:
+    """A proposal must follow from the evidence beside it: a file's digests prove nothing to whoever can compute them again."""
+    if record.decision.verdict != "propose":
+        return  # refused for what it is
+    again = decide(record.request, record.outcomes, record.costs, {}, store)
+    if (again.verdict, again.recommended_digest) != (record.decision.verdict, record.decision.recommended_digest):
+        raise BadArtifact(f"record {record.id} does not follow from its own evidence: it was edited", "run the migration again")
 
 
 @flow(name="approve", flow_run_name="approve {record}", persist_result=False)
@@ -88,8 +114,9 @@ async def approve(record: str = "latest") -> State:
         key=f"approve-{found.decision.digest}",
     )
     try:
-        done, reasons = answer(found.id, given.decision == "approve", given.reviewer, given.comment, store, "prefect")
-    except BadRequest as error:
+        yes = given.decision == "approve"
+        done, reasons = answer(found.id, yes, given.reviewer, given.comment, store, "prefect", shown=found.decision.digest)
+    except (BadRequest, BadArtifact, Stale) as error:
         return Completed(name="NotApprovable", message=str(error))
     if reasons:
         return Completed(name="Stale", message=f"{'; '.join(reasons)}. Nothing was approved: run the migration again.")

@@ -43,8 +43,7 @@ async def migration(ask: Ask, store: Store, sweep: Sweep) -> Record:
         outcomes = attempt.outcomes()
         costs, no_quotes = price(request, outcomes, prices(), store, attempt.started.date())
         decision = decide(request, outcomes, costs, no_quotes, store)
-        done = record.new(spec, request, outcomes, costs, decision, store, attempt.started)
-        record.write(done, store)
+        done = record.write(record.new(spec, request, outcomes, costs, decision, store, attempt.started), store)
         report.deliver(done, store)  # plots and MLflow; a server that is away loses nothing
         attempt.close()
     return done

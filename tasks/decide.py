@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tasks import checks
-from tasks.facts import Cell, Check, Cost, Decision, Evidence, Finding, Outcome, Request, Unmeasured, Verdict, digest_of
+from tasks.facts import Cell, Check, Cost, Decision, Evidence, Finding, Outcome, Request, Unmeasured, Verdict, evidence_digest
 from tasks.screen import reason_against, shortlist
 from tasks.store import Store
 from tasks.units import change, usd
@@ -38,11 +38,6 @@ def decide(request: Request, outcomes: Sequence[Outcome], costs: Sequence[Cost],
         missing=_missing(findings) if verdict == "inconclusive" else (),
         evidence=evidence_digest(request, outcomes, costs),
     )
-
-
-def evidence_digest(request: Request, outcomes: Iterable[Outcome], costs: Iterable[Cost]) -> str:
-    """What a decision and its approval are bound to; the order of outcomes and costs does not matter."""
-    return digest_of([request.digest, sorted(outcome.digest for outcome in outcomes), sorted(cost.digest for cost in costs)])
 
 
 def _by_cell(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:

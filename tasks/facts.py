@@ -6,13 +6,13 @@ with its form, the JSON in the record and the JSON Schema. Percentiles, means an
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]  # safe as a file name and as a label
@@ -206,17 +206,29 @@ class Policy(Fact):
     title: str = ""
     margin: Margin
     margins: dict[str, Margin] = Field(default_factory=dict, description="by metric name, before `margin`")
-    confidence: float = Field(0.95, ge=0.8, lt=1)
+    confidence: float = Field(0.95, ge=0.8, le=0.9999)
     min_saving: float = Field(0.1, ge=0, lt=1, description="share of the baseline's cost per million that must surely be saved")
-    utilisation: float = Field(0.5, gt=0, le=1, description="mean share of a device's capacity that carries load")
-    max_price_age_days: int = Field(365, ge=0)
-    max_evidence_age_days: int = Field(30, ge=0)
+    utilisation: float = Field(0.5, ge=0.001, le=1, description="mean share of a device's capacity that carries load")
+    max_price_age_days: int = Field(365, ge=0, le=36_525)
+    max_evidence_age_days: int = Field(30, ge=0, le=36_525)
     min_share_on_device: float = Field(1.0, ge=0, le=1, description="share of graph nodes that the intended engine must run")
     finalists: int = Field(1, ge=1, description="recipes per target that go from screen to valid")
     screen: Workload = Workload(mode="screen", min_samples=64, min_duration_s=0.2, max_duration_s=10, warmup_ms=100, repeats=1)
     valid: Workload = Workload()
-    migration_usd: Decimal = Field(Decimal(0), ge=0, description="one-off cost of the change, engineering included")
-    amortise_millions: Decimal = Field(Decimal(1000), gt=0, description="over how many millions of inferences it is spread")
+    migration_usd: Decimal = Field(Decimal(0), ge=0, le=10**12, description="one-off cost of the change, engineering included")
+    amortise_millions: Decimal = Field(
+        Decimal(1000), ge=Decimal("0.001"), le=10**12, description="over how many millions of inferences it is spread"
+    )
+
+    @model_validator(mode="after")
+    def _measured_as_meant(self) -> Self:
+        """What is fed is one request at a time: a cost by another batch would be wrong by that factor."""
+        for mode, workload in (("screen", self.screen), ("valid", self.valid)):
+            if workload.batch != 1:
+                raise ValueError(f"{mode}.batch is {workload.batch}: only batch 1 is measured in this version")
+            if workload.mode != mode:
+                raise ValueError(f'{mode}.mode is {workload.mode}: write mode = "{mode}", a screen never decides')
+        return self
 
     def margin_for(self, metric: Metric) -> Margin:
         """The margin of a metric: its own, or the policy's."""
@@ -367,7 +379,7 @@ class Quote(Fact):
     instance_type: str
     region: str
     tier: Literal["on_demand", "spot", "reserved", "owned"]
-    per_hour: Decimal = Field(gt=0)
+    per_hour: Decimal = Field(gt=0, le=10**6, description="dollars")
     currency: Literal["USD"] = "USD"
     source: str
     as_of: date
@@ -441,6 +453,11 @@ class Decision(Fact):
     summary: str
     missing: tuple[str, ...] = Field((), description="what an inconclusive decision still needs")
     evidence: Sha256 = Field(description="digest over request, outcomes and costs: what an approval is bound to")
+
+
+def evidence_digest(request: Request, outcomes: Iterable["Evidence | Unmeasured"], costs: Iterable[Cost]) -> str:
+    """What a decision and its approval are bound to; the order of outcomes and costs does not matter."""
+    return digest_of([request.digest, sorted(outcome.digest for outcome in outcomes), sorted(cost.digest for cost in costs)])
 
 
 class Approval(Fact):

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from tasks.errors import BadArtifact, BadRequest, Stale
-from tasks.facts import Approval, Cost, Decision, Evidence, ModelSpec, Outcome, Quote, Record, Request
+from tasks.facts import Approval, Cost, Decision, Evidence, ModelSpec, Outcome, Quote, Record, Request, evidence_digest
 from tasks.schema import RECORD_VERSION, dump, load
 from tasks.store import Store, write_atomically
 
@@ -48,14 +48,22 @@ def folder(record_id: str, store: Store) -> Path:
     return store.root / "records" / record_id
 
 
-def write(record: Record, store: Store) -> Path:
-    """Write a new record; returns its file. Writing the same again changes nothing; another record under its id is refused."""
+def write(record: Record, store: Store) -> Record:
+    """Write a new record; returns what the store holds. A run made again finds its own record, with the words given since.
+
+    Raises:
+        BadRequest: another record has its id.
+    """
     path = folder(record.id, store) / "record.json"
     with store.lock(f"record-{record.id}"):
-        if path.exists() and read(record.id, store) != record:
+        if not path.exists():
+            write_atomically(path, dump(record))
+            return record
+        found = read(record.id, store)
+        later = {"approvals": record.approvals, "supersedes": record.supersedes}  # what may come to be after the evidence
+        if found.model_copy(update=later) != record:
             raise BadRequest(f"record {record.id} exists and is another one", "a record is never overwritten: approve, reject or reopen it")
-        write_atomically(path, dump(record))
-    return path
+    return found
 
 
 def read(path_or_id: Path | str, store: Store) -> Record:
@@ -72,9 +80,12 @@ def read(path_or_id: Path | str, store: Store) -> Record:
     by_id = isinstance(path_or_id, str) and not path_or_id.endswith(".json")
     path = folder(str(path_or_id), store) / "record.json" if by_id else Path(path_or_id)
     try:
-        record = load(path.read_bytes(), str(path))
+        data = path.read_bytes()
     except OSError as error:
         raise BadRequest(f"no record {path_or_id} ({path}: {error.strerror})", "`crossgrade record list` shows them") from error
+    except ValueError as error:  # a NUL, or half a character
+        raise BadRequest(f"no record {str(path_or_id)!r}: no file can have that name", "`crossgrade record list` shows them") from error
+    record = load(data, str(path))
     if by_id and record.id != path_or_id:
         raise BadArtifact(f"{path} holds record {record.id}", "move it to the folder of its own id")
     return record
@@ -96,7 +107,8 @@ def append(record_id: str, approval: Approval, store: Store) -> Record:
 
     Raises:
         Stale: the word was given on another decision than the record's.
-        BadRequest: what is not proposed cannot be approved, what is not approved cannot be reopened.
+        BadRequest: what is not proposed cannot be approved, what is not approved cannot be reopened, what was reopened stays so.
+        BadArtifact: the record's evidence is not what its decision was made from.
     """
     path = folder(record_id, store) / "record.json"
     with store.lock(f"record-{record_id}"):
@@ -146,16 +158,29 @@ def _refuse_impossible(record: Record, approval: Approval) -> None:
         return
     if record.decision.verdict != "propose" or record.decision.recommended_digest is None:
         raise BadRequest(f"record {record.id} is {record.status}: {record.decision.summary}", "only a proposal can be approved")
-    if record.approvals and record.approvals[-1].answer == "reopen":
-        raise BadRequest(
-            f"record {record.id} was reopened: {record.approvals[-1].comment}", "run the migration again and approve the new record"
-        )
+    _refuse_answered(record)
+    _refuse_edited(record)
     try:
         outcome = record.outcome(record.decision.recommended_digest)
     except KeyError:
         raise BadArtifact(f"record {record.id} recommends a cell it does not hold") from None
     if not isinstance(outcome, Evidence) or outcome.mode != "valid" or outcome.cell.target.simulated:
         raise BadRequest(f"{outcome.cell.name} was not measured in valid mode on a real device", "run the migration on the real target")
+
+
+def _refuse_answered(record: Record) -> None:
+    """Once reopened, for ever: evidence that a night has refuted is not approved again, whatever was said in between."""
+    if reopened := [word for word in record.approvals if word.answer == "reopen"]:
+        raise BadRequest(f"record {record.id} was reopened: {reopened[-1].comment}", "run the migration again and approve the new record")
+    if record.status == "approved":
+        raise BadRequest(f"record {record.id} was approved by {record.approvals[-1].approver} already", "there is nothing left to approve")
+
+
+def _refuse_edited(record: Record) -> None:
+    """A file's sha256 can be computed again by whoever edits it; what the decision is bound to must agree, too."""
+    bound = evidence_digest(record.request, record.outcomes, record.costs) == record.decision.evidence
+    if not bound or record.model.digest != record.request.model_digest:
+        raise BadArtifact(f"record {record.id} does not hold the evidence it was decided on: it was edited", "run the migration again")
 
 
 def _compared(record: Record) -> list[Evidence]:
@@ -167,6 +192,8 @@ def _stale_evidence(evidence: Evidence, record: Record, store: Store, today: dat
     name, limit = evidence.cell.name, record.request.policy.max_evidence_age_days
     age = (today - evidence.measured.date()).days
     reasons = [f"{name} was measured {age} days ago, the policy allows {limit}"] if age > limit else []
+    if age < -1:  # a day for time zones
+        reasons.append(f"{name} was measured {-age} days in the future: a clock was wrong")
     if not store.has(evidence.engine.sha256):
         reasons.append(f"the engine of {name} is missing or was changed")
     scores = [score.samples for score in (evidence.development, evidence.evaluation) if score]

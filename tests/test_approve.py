@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from flows.approve import Answer, answer, approve
 from tasks import record as records
-from tasks.errors import BadRequest
-from tasks.facts import Record
+from tasks.decide import decide
+from tasks.errors import BadArtifact, BadRequest
+from tasks.facts import Evidence, Record, evidence_digest
 from tasks.store import Store
 from tests.fabricated import WHEN, a_record
 
@@ -24,12 +25,14 @@ def store(tmp_path, monkeypatch):
 
 
 def a_written(store: Store, **changes) -> Record:
-    """A proposal in the store that does not grow old."""
+    """A proposal in the store that does not grow old, whatever the day of the test."""
     made = a_record(store, **changes)
     policy = made.request.policy.model_copy(update={"max_evidence_age_days": 36_500, "max_price_age_days": 36_500})
-    made = made.model_copy(update={"request": made.request.model_copy(update={"policy": policy})})
-    records.write(made, store)
-    return made
+    request = made.request.model_copy(update={"policy": policy})
+    measured = min(WHEN, datetime.now(UTC))
+    outcomes = tuple(one.model_copy(update={"measured": measured}) if isinstance(one, Evidence) else one for one in made.outcomes)
+    decision = decide(request, outcomes, made.costs, {}, store)
+    return records.write(made.model_copy(update={"request": request, "outcomes": outcomes, "decision": decision}), store)
 
 
 def test_an_approval_is_written_with_who_and_how(store):
@@ -68,6 +71,29 @@ def test_what_is_held_cannot_be_approved(store):
     records.write(held, store)
     with pytest.raises(BadRequest, match="only a proposal can be approved"):
         answer(held.id, True, "Ana", "", store, "cli", WHEN)
+
+
+def test_what_was_shown_is_what_is_answered(store):
+    """A copy of the record with another decision was shown: neither a yes nor a no goes into the store's own."""
+    made = a_written(store)
+    for yes in (True, False):
+        kept, reasons = answer(made.id, yes, "Ana", "", store, "cli", shown="0" * 64)
+        assert (kept.approvals, reasons) == ((), ["the decision shown is not the one in the record"])
+    assert answer(made.id, True, "Ana", "", store, "cli", shown=made.decision.digest)[0].status == "approved"
+
+
+def test_a_decision_that_does_not_follow_from_its_evidence_is_not_approved(store):
+    """Edited with every digest computed again: a swapped cell, and a limit that its latency does not meet."""
+    made = a_written(store)
+    loser = next(one.cell for one in made.outcomes if one.cell.name == "ort/int8-dynamic@cpu-1core")
+    swapped = made.decision.model_copy(update={"recommended": loser.name, "recommended_digest": loser.digest})
+    strict = made.request.model_copy(update={"slo": made.request.slo.model_copy(update={"latency_ms": 0.01})})
+    bound = made.decision.model_copy(update={"evidence": evidence_digest(strict, made.outcomes, made.costs)})
+    for changes in ({"decision": swapped}, {"request": strict, "decision": bound}):
+        forged = records.write(made.model_copy(update={**changes, "id": f"forged-{len(changes)}"}), store)
+        with pytest.raises(BadArtifact, match="does not follow from its own evidence: it was edited"):
+            answer(forged.id, True, "Mallory", "", store, "cli")
+        assert records.read(forged.id, store).approvals == ()
 
 
 def test_the_form_rejects_unless_told_otherwise():

@@ -4,6 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -26,12 +27,17 @@ def a_word(record: Record, answer: str = "approve", **changes) -> Approval:
     return Approval(**(values | changes))
 
 
+def file_of(record: Record, store: Store) -> Path:
+    return folder(record.id, store) / "record.json"
+
+
 def test_a_record_comes_back_as_it_was(store):
     """By id, by file and as the latest: the same facts, money to the last digit."""
     record = a_record(store)
-    path = write(record, store)
+    assert write(record, store) == record
+    path = file_of(record, store)
     assert read(record.id, store) == read(path, store) == read(str(path), store) == read("latest", store) == record
-    assert write(record, store) == path
+    assert write(record, store) == record
 
 
 def test_a_record_is_never_overwritten(store):
@@ -39,12 +45,21 @@ def test_a_record_is_never_overwritten(store):
     record = a_record(store)
     write(record, store)
     with pytest.raises(BadRequest, match="exists and is another one"):
-        write(record.model_copy(update={"supersedes": "another"}), store)
+        write(record.model_copy(update={"created": WHEN + timedelta(days=1)}), store)
+    assert read(record.id, store) == record
+
+
+def test_a_run_made_again_keeps_the_words_given_since(store):
+    """A crash after the record was written: the next attempt finds it, approved meanwhile, and takes nothing back."""
+    record = a_record(store)
+    write(record, store)
+    approved = append(record.id, a_word(record), store)
+    assert write(record.model_copy(update={"supersedes": "20261101-another"}), store) == approved == read(record.id, store)
 
 
 def test_an_edited_record_is_refused(store):
     """One changed digit is enough."""
-    path = write(a_record(store), store)
+    path = file_of(write(a_record(store), store), store)
     path.write_text(path.read_text().replace('"per_hour": "0.05132"', '"per_hour": "0.05131"'))
     with pytest.raises(BadArtifact, match="edited by hand"):
         read(path, store)
@@ -77,6 +92,9 @@ def test_a_missing_record_says_so(store):
         read("20260101-000000-x-000000", store)
     with pytest.raises(BadRequest, match="there are no records"):
         read("latest", store)
+    for name in ("x\x00.json", "\ud800.json", Path("x\x00"), "y" * 5000 + ".json"):
+        with pytest.raises(BadRequest, match="no record"):
+            read(name, store)
 
 
 def test_records_are_listed_newest_first_without_the_broken(store, caplog):
@@ -84,7 +102,7 @@ def test_records_are_listed_newest_first_without_the_broken(store, caplog):
     old, new = a_record(store, "20261101-a"), a_record(store, "20261102-b", created=WHEN + timedelta(days=1))
     for record in (old, new):
         write(record, store)
-    broken = write(a_record(store, "20261103-c"), store)
+    broken = file_of(write(a_record(store, "20261103-c"), store), store)
     broken.write_text("{}")
     assert [record.id for record in records(store)] == ["20261102-b", "20261101-a"]
     assert "20261103-c" in caplog.text
@@ -107,6 +125,50 @@ def test_approve_then_reopen(store):
     assert [word.answer for word in read(record.id, store).approvals] == ["approve", "reopen"]
     with pytest.raises(BadRequest, match="was reopened: slower"):
         append(record.id, a_word(record), store)
+
+
+def test_what_was_reopened_is_never_approved_again(store):
+    """Not by a detour through a rejection either."""
+    record = a_record(store)
+    write(record, store)
+    for answer in ("approve", "reopen", "reject"):
+        append(record.id, a_word(record, answer, comment="a slower night"), store)
+    with pytest.raises(BadRequest, match="was reopened: a slower night"):
+        append(record.id, a_word(record), store)
+    assert read(record.id, store).status == "rejected"
+
+
+def test_one_approval_is_enough(store):
+    """A second person is told who was first."""
+    record = a_record(store)
+    write(record, store)
+    append(record.id, a_word(record), store)
+    with pytest.raises(BadRequest, match="was approved by Ada Lovelace already"):
+        append(record.id, a_word(record, approver="Ben Okoro"), store)
+
+
+def test_evidence_edited_with_a_right_sha256_is_not_approved(store):
+    """Whoever edits a file can compute its sha256 again; the decision still names the evidence it was made from."""
+    record = a_record(store)
+    cheap = record.costs[1].model_copy(update={"quote": record.costs[1].quote.model_copy(update={"per_hour": Decimal("0.001")})})
+    wrong = {
+        "costs": {"costs": (record.costs[0], cheap, *record.costs[2:])},
+        "outcomes": {"outcomes": record.outcomes[:-1]},
+        "request": {"request": record.request.model_copy(update={"slo": record.request.slo.model_copy(update={"latency_ms": 1.0})})},
+        "model": {"model": record.model.model_copy(update={"license": "MIT"})},
+    }
+    for name, changes in wrong.items():
+        forged = write(record.model_copy(update={**changes, "id": f"forged-{name}"}), store)
+        with pytest.raises(BadArtifact, match="does not hold the evidence it was decided on"):
+            append(forged.id, a_word(forged), store)
+        assert append(forged.id, a_word(forged, "reject"), store).status == "rejected"
+
+
+def test_evidence_from_the_future_is_stale(store):
+    """A clock that was wrong must not keep evidence fresh for years; a day is allowed for time zones."""
+    record = write(a_record(store), store)
+    assert stale(record, store, (WHEN - timedelta(days=1)).date()) == []
+    assert "was measured 3 days in the future" in stale(record, store, (WHEN - timedelta(days=3)).date())[0]
 
 
 def test_the_same_word_twice_counts_once(store):
@@ -176,7 +238,7 @@ def test_what_makes_a_record_stale(store):
 def test_a_record_in_anothers_folder_is_refused(store):
     """A copied file does not become another record."""
     record = a_record(store)
-    path = write(record, store)
+    path = file_of(write(record, store), store)
     other = folder("20260101-other", store)
     other.mkdir()
     (other / "record.json").write_bytes(path.read_bytes())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tasks import record as records
+from tasks.decide import decide
 from tasks.facts import Record
 from tasks.store import Store
 from tests.fabricated import a_record
@@ -141,9 +142,9 @@ def proposal(up) -> Record:
     store = Store(up.home)
     made = a_record(store)
     policy = made.request.policy.model_copy(update={"max_evidence_age_days": 36_500, "max_price_age_days": 36_500})
-    made = made.model_copy(update={"request": made.request.model_copy(update={"policy": policy})})
-    records.write(made, store)
-    return made
+    request = made.request.model_copy(update={"policy": policy})
+    decision = decide(request, made.outcomes, made.costs, {}, store)
+    return records.write(made.model_copy(update={"request": request, "decision": decision}), store)
 
 
 def test_a_proposal_is_approved_on_the_suspended_run(person, proposal):
