@@ -11,7 +11,7 @@ from prefect.exceptions import ObjectNotFound
 
 from tasks.errors import PipelineError
 from tasks.facts import Night, Record
-from tasks.publish import publish
+from tasks.publish import default_uri, publish
 from tasks.record import folder
 from tasks.report.markdown import markdown
 from tasks.report.plots import plots
@@ -76,4 +76,4 @@ def _tracking_uri(store: Store) -> str:
     from flows.servers import addresses
 
     up = addresses(store.root)
-    return os.environ.get("MLFLOW_TRACKING_URI") or (up.mlflow if up else f"sqlite:///{store.root / 'mlflow.db'}")
+    return os.environ.get("MLFLOW_TRACKING_URI") or (up.mlflow if up else default_uri(store))

@@ -16,6 +16,7 @@ import psutil
 from flows import workers
 from tasks.facts import Fact
 from tasks.store import write_atomically
+from tasks.tracking import sqlite_uri
 
 
 class Addresses(Fact):
@@ -56,8 +57,9 @@ def services(home: Path, where: Addresses, host: str, prefect_port: int, mlflow_
     """The two servers, then the workers: started in this order, stopped in the other."""
     python, env = sys.executable, environment(home, where)
     prefect: tuple[str, ...] = (python, "-m", "prefect", "server", "start", "--host", host, "--port", str(prefect_port))
-    mlflow: tuple[str, ...] = (python, "-m", "mlflow", "server", "--host", host, "--port", str(mlflow_port), "--workers", "1")
-    mlflow += ("--backend-store-uri", f"sqlite:///{home}/mlflow.db", "--artifacts-destination", str(home / "mlartifacts"))
+    mlflow: tuple[str, ...] = (python, "-m", "tasks.tracking", str(home), python, "-m", "mlflow", "server")
+    mlflow += ("--host", host, "--port", str(mlflow_port), "--workers", "1")
+    mlflow += ("--backend-store-uri", sqlite_uri(home / "mlflow.db"), "--artifacts-destination", str(home / "mlartifacts"))
     mlflow += ("--allowed-hosts", ",".join(f"{name}:{mlflow_port}" for name in dict.fromkeys((host, "127.0.0.1", "localhost"))))
     since = datetime.now(UTC)
     return [

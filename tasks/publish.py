@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tasks import registry, runs
+from tasks import registry, runs, schema, tracking
 from tasks.errors import BadRequest, PipelineError, Transient
 from tasks.facts import Record
 from tasks.store import Store
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 log = logging.getLogger("crossgrade")
-ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",  # a first use of SQLite tells of every table
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the default of 7 waits for minutes when the server is away
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-}
 
 
 def publish(record: Record, store: Store, tracking_uri: str | None = None) -> str:
@@ -40,8 +33,8 @@ def publish(record: Record, store: Store, tracking_uri: str | None = None) -> st
         BadRequest: the server understood and refused.
     """
     uri = tracking_uri or default_uri(store)
-    with store.lock(f"publish-{record.id}"), _in_our_words(record, uri), store.scratch() as scratch:
-        copy = runs.Copy(_client(uri), record, store, scratch)
+    with store.lock(f"publish-{record.model.id}"), _in_our_words(record, uri), store.scratch() as scratch:
+        copy = runs.Copy(_client(uri, store), _newest(record, store), store, scratch)
         experiment_id = _experiment(copy.client, record, store, uri)
         parent = copy.find(experiment_id) or copy.write(experiment_id)
         children = copy.children(experiment_id, parent)
@@ -52,25 +45,38 @@ def publish(record: Record, store: Store, tracking_uri: str | None = None) -> st
 
 def default_uri(store: Store) -> str:
     """$MLFLOW_TRACKING_URI, or the database that `crossgrade up` shows."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store.root}/mlflow.db"
+    return os.environ.get("MLFLOW_TRACKING_URI") or tracking.sqlite_uri(store.root / "mlflow.db")
 
 
 def address(uri: str, path: str) -> str:
     """An address in MLflow's UI, which opens on generative AI unless told otherwise; '' for a database without a server."""
     if not uri.startswith("http"):
         return ""
-    return f"{uri.rstrip('/')}/#{path}{'&' if '?' in path else '?'}workflowType=machine_learning"
+    return f"{tracking.shown(uri).rstrip('/')}/#{path}{'&' if '?' in path else '?'}workflowType=machine_learning"
+
+
+def _newest(record: Record, store: Store) -> Record:
+    """The record as it is now: a word given since the caller read it decides, however many publish at once."""
+    path = store.root / "records" / record.id / "record.json"
+    try:
+        return schema.load(path.read_bytes(), str(path))
+    except FileNotFoundError:  # a record that was read from elsewhere
+        return record
 
 
 @contextmanager
 def _in_our_words(record: Record, uri: str) -> Iterator[None]:
-    """Whatever MLflow raises, as an error that says what to do."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    """Whatever MLflow and its database raise, as an error that says what to do, without passwords."""
+    tracking.quieten()
     from mlflow.exceptions import MlflowException, RestException
+    from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-    where = urlsplit(uri)._replace(query="").geturl().rpartition("@")[2]  # no password in an error
+    where = tracking.shown(uri).partition("?")[0]
     again = f"the record is safe; `crossgrade record push {record.id}` publishes it later"
+    try:
+        urlsplit(uri)
+    except ValueError as error:
+        raise BadRequest(f"{where} is no address: {error}", f"set MLFLOW_TRACKING_URI right; {again}") from error
     try:
         yield
     except PipelineError:
@@ -79,17 +85,27 @@ def _in_our_words(record: Record, uri: str) -> Iterator[None]:
         if error.get_http_status_code() < 500:
             raise BadRequest(f"MLflow at {where} refused {record.id}: {_first_line(error)}", again) from error
         raise Transient(f"MLflow at {where} failed: {_first_line(error)}", again) from error
-    except (MlflowException, OSError) as error:
-        raise Transient(f"MLflow at {where} is away: {_first_line(error)}", again) from error
+    except (ArgumentError, ImportError) as error:  # no address, or one whose driver is not installed
+        raise BadRequest(f"MLflow cannot use {where}: {_first_line(error)}", f"set MLFLOW_TRACKING_URI right; {again}") from error
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        if _is_file(uri) and not isinstance(error, OSError):
+            again = f"If it fails again: move {where.partition(':///')[2]} away, then `crossgrade record push all` fills a new one"
+        raise Transient(f"MLflow at {where} failed: {_first_line(error)}", again) from error
+
+
+def _is_file(uri: str) -> bool:
+    return uri.startswith("sqlite:")
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    return tracking.shown((str(error).splitlines() or [type(error).__name__])[0])[:300]
 
 
-def _client(uri: str) -> "MlflowClient":
+def _client(uri: str, store: Store) -> "MlflowClient":
     from mlflow import MlflowClient
 
+    if uri == tracking.sqlite_uri(store.root / "mlflow.db"):
+        tracking.database(store)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
@@ -108,6 +124,6 @@ def _experiment(client: "MlflowClient", record: Record, store: Store, uri: str) 
 
 def _is_local(uri: str, store: Store) -> bool:
     """Whether MLflow runs on this home: its database directly, or a loopback server over it."""
-    if uri.startswith("sqlite:"):
+    if _is_file(uri):
         return True
     return urlsplit(uri).hostname in ("127.0.0.1", "localhost", "::1") and (store.root / "mlflow.db").exists()

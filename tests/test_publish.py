@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -16,12 +17,13 @@ import pytest
 
 from tasks.errors import BadRequest, Transient
 from tasks.facts import Approval, Record
-from tasks.publish import publish
+from tasks.publish import address, publish
 from tasks.record import append, write
 from tasks.store import Store
 from tests.fabricated import WHEN, a_record
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parent.parent
 PARAMS = {"backend", "recipe", "precision", "method", "target", "instance_type", "threads", "mode", "state", "verdict"}
 
 
@@ -170,6 +172,64 @@ def test_an_experiment_behind_a_server_is_not_written_past_it(store):
     client(store).create_experiment("crossgrade/behind-server", artifact_location="mlflow-artifacts:/77")
     with pytest.raises(BadRequest, match="set MLFLOW_TRACKING_URI"):
         publish(record, store)
+
+
+def test_a_word_given_meanwhile_decides(store):
+    """Who publishes what was read before a rejection copies the rejection, and leaves no alias."""
+    record = written(store, "20261112-late", created=WHEN + timedelta(days=5))
+    publish(record, store)
+    append(record.id, word(record, "reject"), store)
+    publish(record, store)
+    (parent,) = runs_of(store, record, "migration")
+    assert parent.data.tags["crossgrade.status"] == "rejected"
+    found = client(store).search_model_versions(f"run_id != '' and name = '{record.model.id}'")
+    assert not [each for each in found if each.tags["crossgrade.record"] == record.id and each.aliases]
+
+
+def test_killed_in_its_first_write_it_can_be_published_later(tmp_path):
+    """MLflow never finishes a database that was half made: it is made aside and renamed whole."""
+    home = tmp_path / "home"
+    process = subprocess.Popen([sys.executable, "-m", "tasks.tracking", str(home), "/bin/true"], cwd=ROOT)
+    while not list(home.glob("scratch/*/mlflow.db")) and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert not (home / "mlflow.db").exists()
+    publish(record := written(Store(home), "20261113-killed"), Store(home))
+    assert len(runs_of(Store(home), record, "migration")) == 1
+
+
+def test_a_broken_database_is_said_with_the_way_out(tmp_path):
+    """One that MLflow itself left half-made before: what to move away, and how a new one is filled."""
+    with sqlite3.connect(tmp_path / "mlflow.db") as broken:
+        broken.execute("create table experiments (x int)")
+    with pytest.raises(Transient, match=rf"move {tmp_path}/mlflow.db away, then `crossgrade record push all`"):
+        publish(written(Store(tmp_path), "20261114-broken"), Store(tmp_path))
+
+
+def test_a_home_of_any_name_keeps_its_database(tmp_path):
+    """Blanks, quotes, escapes and question marks are characters of a folder, not of an address."""
+    home = tmp_path / "a%20b ?#é'\"x"
+    record = written(Store(home), "20261115-odd")
+    assert publish(record, Store(home)) == ""
+    assert (home / "mlflow.db").exists()
+    assert list((home / "mlartifacts").glob("*/*/artifacts/record.json"))
+
+
+@pytest.mark.parametrize("uri", ["http://[::1", "postgresql:", "mysql+nothing://ada:secret@db/x", "nonsense://ada:secret@x"])
+def test_an_address_that_cannot_be_used_is_one_clear_error(store, uri):
+    """Not a traceback, and no password."""
+    with pytest.raises((BadRequest, Transient), match="crossgrade record push") as raised:
+        publish(a_record(store, "20261116-bad"), store, uri)
+    assert "secret" not in str(raised.value)
+
+
+def test_no_address_shows_a_password(store):
+    """Neither on success nor when the server is away."""
+    assert address("http://ada:s@cret@mlflow:5000", "/x") == "http://mlflow:5000/#/x?workflowType=machine_learning"
+    with pytest.raises(Transient) as raised:
+        publish(a_record(store, "20261117-hidden"), store, f"http://ada:secret@127.0.0.1:{free_port()}")
+    assert "secret" not in str(raised.value)
 
 
 def free_port() -> int:
