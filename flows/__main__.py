@@ -5,11 +5,7 @@ Heavy imports live inside the commands: `crossgrade --help` answers at once.
 
 import asyncio
 import logging
-import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
@@ -18,13 +14,13 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from flows.endings import FAILED, clear_errors
 from tasks.errors import BadRequest, PipelineError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__.splitlines()[0], pretty_exceptions_enable=False)
 records = typer.Typer(no_args_is_help=True, help="Records: list them, publish one to MLflow again.")
 app.add_typer(records, name="record")
 console = Console() if sys.stdout.isatty() else Console(width=120)
-INTERRUPTED, FAILED, BAD_INPUT = 130, 1, 2
 
 
 @app.command()
@@ -89,11 +85,11 @@ def approve(
             raise BadRequest(f"record {shown.id} is {shown.status}", "only a proposal that waits for an answer can be approved")
         if not yes and not typer.confirm("Reject it?" if reject else "Approve it?"):
             raise typer.Exit(FAILED)
-        done, stale = answer(shown.id, not reject, approver, comment, store, "cli")
+        done, stale = answer(shown.id, not reject, approver, comment, store, "cli", shown=shown.decision.digest)
         if stale:
             console.print(f"Stale: {'; '.join(stale)}. Measure again: crossgrade migrate", highlight=False, markup=False)
             raise typer.Exit(FAILED)
-        console.print(f"{done.id}: [bold]{done.status}[/] by {approver}", highlight=False)
+        console.print(Text.assemble(f"{done.id}: ", (done.status, "bold"), f" by {approver}"))
 
 
 @app.command()
@@ -120,13 +116,14 @@ def zoo() -> None:
             try:
                 spec = entry(name).spec
             except PipelineError as error:
-                table.add_row(name, f"[dim]{error}[/]")
+                table.add_row(Text(name), Text(str(error), style="dim"))
             else:
                 shown += [(name, spec.terms)] if spec.terms else []
-                table.add_row(name, spec.title, spec.request, spec.metric.name, f"{spec.source} ({spec.license})")
+                words = (name, spec.title, spec.request, spec.metric.name, f"{spec.source} ({spec.license})")
+                table.add_row(*map(Text, words))
         console.print(table)
         for name, terms in shown:
-            console.print(f"  [bold]{name}[/]  {terms}", highlight=False)
+            console.print(Text.assemble("  ", (name, "bold"), f"  {terms}"))
 
 
 @app.command()
@@ -147,7 +144,7 @@ def recipes() -> None:
         table = Table(Column("recipe", no_wrap=True), "how", "runtimes", "what it does", title="Recipes", title_justify="left")
         for recipe in catalog.recipes().values():
             how = " ".join(filter(None, [recipe.method, recipe.calibration.replace("none", "")]))
-            table.add_row(recipe.name, how, ", ".join(recipe.backends) or "all", recipe.note)
+            table.add_row(*map(Text, (recipe.name, how, ", ".join(recipe.backends) or "all", recipe.note)))
         console.print(table)
 
 
@@ -182,7 +179,7 @@ def list_records() -> None:
 
         table = Table("record", "model", "status", "decision")
         for record in all_records(Store()):
-            table.add_row(record.id, record.model.id, record.status, Text(record.decision.summary))
+            table.add_row(*map(Text, (record.id, record.model.id, record.status, record.decision.summary)))
         console.print(table)
 
 
@@ -215,26 +212,6 @@ def narrate() -> None:
     logger = logging.getLogger("crossgrade")
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """What went wrong as one line instead of a traceback; Ctrl-C leaves nothing half-written and nobody running."""
-    # asyncio would only cancel a task that never yields; raising at once is what a person expects.
-    signal.signal(signal.SIGINT, _interrupt)
-    try:
-        yield
-    except PipelineError as error:
-        Console(stderr=True).print(Text.assemble(("crossgrade", "bold red"), f": {error}"), highlight=False)
-        sys.exit(BAD_INPUT if isinstance(error, BadRequest) else FAILED)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("\nStopped. What had been finished is kept; the same command goes on from there.")
-        sys.stdout.flush()
-        os._exit(INTERRUPTED)  # not sys.exit: waiting builds are killed by the kernel with their parent
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from tasks import catalog
 from tasks.backends import WHERE, backend
@@ -18,9 +19,9 @@ def examine(console: Console) -> None:
     """Print what `crossgrade doctor` found."""
     console.print(backends_table())
     for name, reason in _reasons():
-        console.print(f"  [bold]{name}[/]  {reason}", highlight=False)
+        console.print(Text.assemble("  ", (name, "bold"), f"  {reason}"))
     console.print(targets_table())
-    console.print(f"home: {home()} (set CROSSGRADE_HOME to keep it elsewhere)", highlight=False)
+    console.print(f"home: {home()} (set CROSSGRADE_HOME to keep it elsewhere)", highlight=False, markup=False)
 
 
 def backends_table() -> Table:
@@ -39,10 +40,10 @@ def targets_table() -> Table:
     for target in catalog.targets().values():
         try:
             quote = find_quote(prices, target, datetime.now(UTC).date(), policy.max_price_age_days)
-            price = (f"{quote.per_hour} {quote.currency}/h", f"{quote.as_of}")
+            price = (Text(f"{quote.per_hour} {quote.currency}/h"), Text(f"{quote.as_of}"))
         except NoQuote as error:
-            price = (f"[red]{error}[/]", "")
-        title = f"[magenta]{target.title}[/]" if target.simulated else target.title
+            price = (Text(str(error), style="red"), Text())
+        title = Text(target.title, style="magenta" if target.simulated else "")
         table.add_row(target.name, title, str(target.threads), *price, target.work_pool)
     return table
 

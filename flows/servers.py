@@ -175,13 +175,15 @@ def sigterm_is_ctrl_c() -> Iterator[None]:
 
 def check_port(host: str, port: int, option: str) -> None:
     """BadRequest when the port cannot be bound."""
+    if not 0 < port < 65536:
+        raise BadRequest(f"{port} is not a port", f"choose one from 1 to 65535 with {option}")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             raise BadRequest(
-                f"port {port} on {host} cannot be used: {error.strerror}", f"choose another with {option} {port + 1}"
+                f"port {port} on {host} cannot be used: {error.strerror}", f"choose another with {option} {port % 65535 + 1}"
             ) from None
 
 

@@ -21,7 +21,7 @@ from typing import IO, TypeVar
 import numpy as np
 from filelock import FileLock
 
-from tasks.errors import BadArtifact
+from tasks.errors import BadArtifact, BadRequest
 from tasks.facts import Fact, digest_of
 
 F = TypeVar("F", bound=Fact)
@@ -30,9 +30,16 @@ NEW = ".new-"  # begins the name of every file that is being written
 
 
 def home() -> Path:
-    """Where everything is kept: $CROSSGRADE_HOME, or .crossgrade in the checkout."""
+    """Where everything is kept: $CROSSGRADE_HOME, or .crossgrade in the checkout; BadRequest when that cannot be a folder."""
     default = Path(__file__).resolve().parent.parent / ".crossgrade"
-    return Path(os.environ.get("CROSSGRADE_HOME") or default).expanduser().resolve()
+    wanted = Path(os.environ.get("CROSSGRADE_HOME") or default)
+    try:
+        found = wanted.expanduser().resolve()
+    except RuntimeError as error:  # ~nobody, or a circle of links
+        raise BadRequest(f"CROSSGRADE_HOME={wanted} is no folder: {error}", "set it to the path of one") from error
+    if found.exists() and not found.is_dir():
+        raise BadRequest(f"CROSSGRADE_HOME={wanted} is a file", "set it to the path of a folder")
+    return found
 
 
 def sha256_of(path: Path) -> str:
