@@ -33,6 +33,11 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says first; its type where it says nothing."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def array_samples(arrays: Mapping[str, np.ndarray], labels: np.ndarray | None, inputs: Sequence[TensorSpec], where: str) -> Samples:
     """Samples whose inputs are arrays with one row each.
 
@@ -143,11 +148,15 @@ def inside(folder: Path, text: str) -> Path:
     Raises:
         BadModel: a relative path leaves the folder, or nothing is there.
     """
-    path = Path(text).expanduser()
-    if not path.is_absolute():
-        if ".." in path.parts:
-            raise BadModel(f"{text!r} leaves the folder {folder}", "move the file there, or write its absolute path")
-        path = folder / path
-    if not path.exists():
+    try:
+        path = Path(text).expanduser()
+        if not path.is_absolute():
+            if ".." in path.parts:
+                raise BadModel(f"{text!r} leaves the folder {folder}", "move the file there, or write its absolute path")
+            path = folder / path
+        there = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a user that does not exist, a NUL
+        raise BadModel(f"{text[:80]!r} is not a usable path: {first_line(error)[:120]}", "write the path of a file that is there") from None
+    if not there:
         raise BadModel(f"{path} does not exist", "paths start at the folder of the TOML file")
     return path

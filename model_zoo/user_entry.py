@@ -13,6 +13,7 @@ from model_zoo.facts import Split, Splits, Tensors, data_digest
 from model_zoo.user import ModelTable
 from model_zoo.user_data import Samples, carve, checked, inside, nearest, split_rows
 from model_zoo.user_sources import Source
+from model_zoo.user_torch import table_digest
 from tasks.errors import BadModel, BadRequest
 from tasks.facts import ModelSpec
 from tasks.store import Store
@@ -39,7 +40,7 @@ class UserEntry:
             license=table.license,
             data_source=self.path.name,
             data_license=table.data_license,
-            files=source.files | {self.path.name: stamp(self.path)},  # other labels are another model to judge
+            files=source.files | {self.path.name: stamp(self.path), "table": table_digest(table)},  # other labels: another model to judge
             inputs=source.inputs,
             outputs=source.outputs,
             metric=user_metrics.metric_of(table),

@@ -1,29 +1,21 @@
-"""Where users' models come from: an .onnx file, a torch function, or Hugging Face (`model_zoo/huggingface.py`)."""
+"""Where users' models come from: an .onnx file, a torch function (`user_torch.py`), or Hugging Face (`huggingface.py`)."""
 
-import inspect
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from model_zoo import onnx_files
-from model_zoo.data import sample_hash
 from model_zoo.facts import Entry, Tensors
 from model_zoo.user import ModelTable
 from model_zoo.user_data import inside
-from model_zoo.user_files import npz_arrays
 from tasks.errors import BadModel, BadRequest
 from tasks.facts import TensorSpec
 from tasks.store import Store, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
 
@@ -45,17 +37,16 @@ class Source:
 
 def entry_of(name: str, table: ModelTable, folder: Path) -> Entry:
     """The entry of a checked table whose relative paths start at `folder`."""
+    from model_zoo import user_torch
     from model_zoo.user_entry import UserEntry
 
     if table.torch is not None:
-        built = _call(table.torch, folder)
+        built, sources = user_torch.built(table.torch, folder)
         if hasattr(built, "spec"):
-            if built.spec.id != name:
-                raise BadRequest(f"[{name}] torch = {table.torch!r} returns the entry {built.spec.id!r}", "give both the same name")
-            return built
+            return user_torch.pinned_entry(built, name, table, sources)
         if table.data is None:
             raise BadRequest(f"[{name}] has no data", "name an .npz, a .csv, a .parquet or a folder of images")
-        return UserEntry(name, table, folder, torch_source(built, table, folder))
+        return UserEntry(name, table, folder, user_torch.torch_source(built, sources, table, folder))
     if table.onnx is not None:
         return UserEntry(name, table, folder, onnx_source(table, folder))
     from model_zoo import huggingface
@@ -86,82 +77,3 @@ def onnx_source(table: ModelTable, folder: Path) -> Source:
         onnx=lambda store: onnx_files.upgraded(path, store),
         parameters=sum(int(np.prod(tensor.dims)) for tensor in model.graph.initializer),
     )
-
-
-def torch_source(built: Any, table: ModelTable, folder: Path) -> Source:  # noqa: ANN401
-    """A module that a user's function built: its inputs are named by `forward`, their shapes follow the data.
-
-    Raises:
-        BadModel: the function returned something else, or the data do not fit `forward`.
-    """
-    import torch
-
-    if not isinstance(built, torch.nn.Module):
-        raise BadModel(f"{table.torch} returned {type(built).__name__}", "return a torch.nn.Module, or an object like an entry of the zoo")
-    module = built.eval()
-    parameters = inspect.signature(module.forward).parameters.values()
-    names = [one.name for one in parameters if one.default is one.empty]
-    inputs = tuple(_inputs_from_data(names, table, folder))
-    example = [torch.from_numpy(np.zeros((2, *(int(size) for size in one.shape[1:])), one.dtype)) for one in inputs]
-    try:
-        with torch.no_grad():
-            given = module(*example)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        shapes = ", ".join(f"{one.name} {one.shape}" for one in inputs)
-        raise BadModel(
-            f"{table.torch} does not run on {shapes}: {str(error).splitlines()[0]}", "name the data as forward() names its inputs"
-        ) from error
-    count = len(given) if isinstance(given, tuple) else 1
-    outputs = ("output",) if count == 1 else tuple(f"output_{number}" for number in range(count))
-    state = sorted(module.state_dict().items())
-    return Source(
-        origin=str(table.torch),
-        files={"state_dict": sample_hash(*(part for name, tensor in state for part in (name, tensor.cpu().numpy())))},
-        inputs=inputs,
-        outputs=outputs,
-        axes={name: {0: "batch"} for name in (*names, *outputs)},
-        module=lambda: module,
-        parameters=sum(tensor.numel() for tensor in module.parameters()),
-    )
-
-
-def _inputs_from_data(names: list[str], table: ModelTable, folder: Path) -> "Iterator[TensorSpec]":
-    path = inside(folder, table.data or "")
-    arrays = npz_arrays(path) if path.suffix == ".npz" else {}
-    for name in names:
-        if path.is_dir():
-            if table.size is None:
-                raise BadModel(f"{table.torch} does not say which images it takes", "add size = [height, width]")
-            yield TensorSpec(name=name, dtype="float32", shape=("batch", len(table.mean) or 3, *table.size))
-        elif name in arrays:
-            dtype = "float32" if arrays[name].dtype == np.float64 else str(arrays[name].dtype)
-            yield TensorSpec(name=name, dtype=dtype, shape=("batch", *arrays[name].shape[1:]))
-        elif path.suffix == ".npz":
-            raise BadModel(f"{path.name} lacks the input {name!r} of {table.torch}", f"it holds: {', '.join(arrays)}")
-        else:
-            columns = table.columns.get(name, name)
-            yield TensorSpec(name=name, dtype="float32", shape=("batch",) if isinstance(columns, str) else ("batch", len(columns)))
-
-
-def _call(reference: str, folder: Path) -> Any:  # noqa: ANN401
-    """What the user's function returns. It is the user's own code: it may import what stands beside the TOML file."""
-    module_name, _, function_name = reference.partition(":")
-    if not module_name or not function_name:
-        raise BadRequest(f"torch = {reference!r} is not 'module:function'", "write for example 'my_package.models:build'")
-    with _importable(folder):
-        try:
-            function = getattr(import_module(module_name), function_name)
-        except (ImportError, AttributeError) as error:
-            raise BadRequest(
-                f"torch = {reference!r} cannot be imported: {error}", f"put the module beside the TOML file in {folder}"
-            ) from error
-        return function()
-
-
-@contextmanager
-def _importable(folder: Path) -> "Iterator[None]":
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
