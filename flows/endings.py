@@ -44,7 +44,7 @@ def _end(line: str, error: Exception, status: int) -> NoReturn:
     """Say it in one line, or with everything behind it where that was asked for."""
     if os.environ.get("CROSSGRADE_TRACEBACK"):
         raise error
-    Console(stderr=True).print(Text.assemble(("crossgrade", "bold red"), f": {line}"))
+    Console(stderr=True).print(Text.assemble(("crossgrade", "bold red"), f": {line}"), soft_wrap=True)
     sys.exit(status)
 
 

@@ -6,7 +6,7 @@ on a large message, and the parent sleeps in the kernel until the child ends.
 
 The child runs in its own session, so that Ctrl-C reaches the parent alone and the whole group, grandchildren included, can be
 killed; and it is killed by the kernel (PR_SET_PDEATHSIG) when the *thread* that called `call` ends, kill -9 included. `call` blocks
-that thread, so it cannot end earlier.
+that thread, so it cannot end earlier. A shell in the group then kills the compilers and other descendants.
 
 This module runs as the child's __main__: it must stay cheap to import. Linux only.
 """
@@ -181,15 +181,13 @@ def _same_error(message: dict) -> PipelineError:
     return kind(message["what"], message["fix"])
 
 
-# ------------------------------------------------------------------------------------------------ in the child
-
-
 def main(argv: Sequence[str]) -> None:
     """The child: read the call from stdin, run it, write the answer to the given descriptor."""
     answer = int(argv[1])
     os.set_inheritable(answer, False)
     order = json.load(sys.stdin)
     _die_with(order["parent"])
+    _take_descendants_along()
     if order["cpus"]:
         os.sched_setaffinity(0, order["cpus"])
     if order["memory_bytes"]:
@@ -216,6 +214,13 @@ def _die_with(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _take_descendants_along() -> None:
+    """A shell of this group reads a pipe that only we hold open; when we are gone it kills the group, whose number it keeps from reuse."""
+    read, _held_open = os.pipe()
+    subprocess.Popen(("/bin/sh", "-c", "read _; kill -KILL 0"), stdin=read, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    os.close(read)
 
 
 def _answer(order: dict) -> dict:

@@ -193,7 +193,7 @@ def test_more_cores_than_there_are() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_child_ends_with_its_caller(number: int, tmp_path: Path) -> None:
-    """kill -9 and Ctrl-C on the caller end the child; Ctrl-C ends the grandchildren too."""
+    """kill -9 and Ctrl-C on the caller end the child and what it started."""
     pids = tmp_path / "pids"
     code = f"from tests.test_child import ask; ask('hang', {{'pids': {str(pids)!r}}})"
     caller = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)
@@ -206,7 +206,7 @@ def test_child_ends_with_its_caller(number: int, tmp_path: Path) -> None:
         caller.send_signal(number)
         caller.wait(timeout=20)
         assert gone(child)
-        assert number == signal.SIGKILL or gone(grandchild)
+        assert gone(grandchild)
     finally:
         caller.kill()
         caller.wait()
