@@ -60,6 +60,8 @@ def accuracy(baseline: Evidence, candidate: Evidence, policy: Policy, store: Sto
     metric = before.metric
     if not np.isfinite([seen.baseline_value, seen.candidate_value]).all():
         return Check(name="accuracy", verdict="fail", detail=f"{metric.name} is not a number", remedy="outputs hold NaN")
+    if broken := _useless(before, policy, store):
+        return _unknown("accuracy", *broken, before.count)
     same = before.engine == after.engine and not seen.discordant  # then no number of samples would tell them apart
     allowed = margin.value * (abs(seen.baseline_value) if margin.unit == "relative" else 1)
     return Check(
@@ -105,9 +107,11 @@ def cost(candidate: Cost | None, baseline: Cost | None, policy: Policy, why_not:
     """The candidate's upper bound against the baseline's lower bound less the saving that is asked for."""
     if candidate is None or baseline is None:
         return _unknown("cost", f"no cost per million for the {'candidate' if baseline else 'baseline'}", why_not or "add its price")
+    if min(candidate.low, baseline.low) <= 0:
+        return _unknown("cost", "a cost of nothing cannot be compared", "check the price, and that its samples were timed")
     keep = 1 - policy.min_saving
     limit = float(baseline.low) * keep
-    surely, at_best = (1 - float(candidate.high / baseline.low), 1 - float(candidate.low / baseline.high)) if baseline.low else (0.0, 0.0)
+    surely, at_best = 1 - float(candidate.high / baseline.low), 1 - float(candidate.low / baseline.high)
     verdict = _verdict(float(candidate.high) <= limit, float(candidate.low) > float(baseline.high) * keep)
     money = f"{usd(candidate.usd_per_million)} against {usd(baseline.usd_per_million)}"
     saved = f"saves at least {surely:.0%}" if surely > 0 else f"saves {at_best:.0%} at best"
@@ -151,6 +155,19 @@ def _incomparable(before: Score, after: Score) -> Problem | None:
     if before.metric.fidelity:
         return f"{before.metric.name} is agreement with the FP32 model, not accuracy", "give the model labelled data"
     return None
+
+
+def _useless(baseline: Score, policy: Policy, store: Store) -> Problem | None:
+    """A baseline that may as well score nothing: whatever is no worse than that is no news.
+
+    Its bootstrap interval reaches 0 when resampling so often draws none of the few samples that score: (1 - scoring / n)^n.
+    """
+    metric, pairs = baseline.metric, store.array(baseline.samples)
+    scoring = np.count_nonzero(pairs[:, 0]) / len(pairs)
+    if not metric.higher_is_better or metric.transform != "identity" or (1 - scoring) ** len(pairs) < 1 - policy.confidence:
+        return None
+    level = f"{metric.name} of the baseline is {stats.value(metric, pairs):.3g} on {len(pairs):,} samples"
+    return f"{level}: not surely above 0", "the baseline itself does not work on this data: check labels and preprocessing"
 
 
 def _remedy(compared: Comparison, metric: Metric) -> str:

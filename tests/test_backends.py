@@ -92,6 +92,19 @@ def test_hardware_that_is_not_here_is_said(name: str) -> None:
     assert "use the backend 'simulated'" in str(backend(name).missing(a_cell(name, target=a_target(simulated=True))))
 
 
+def test_a_target_of_another_processor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of this machine never count for another architecture, or for instructions that it lacks."""
+    here = {"cpu": "AMD EPYC", "flags": "avx2 avx512_vnni", "arch": "x86_64"}
+    monkeypatch.setattr("tasks.backends.base.fingerprint", lambda: here)
+    why = {
+        arch: backend("ort").missing(a_cell("ort", target=a_target(arch=arch)))
+        for arch in ("x86_64", "amd64", "x86_64-avx512vnni", "aarch64", "x86_64-avx512vnni-amx_int8")
+    }
+    assert [arch for arch, reason in why.items() if reason is None] == ["x86_64", "amd64", "x86_64-avx512vnni"]
+    assert "is aarch64, and this machine is x86_64" in str(why["aarch64"])
+    assert "does not report amx_int8" in str(why["x86_64-avx512vnni-amx_int8"])
+
+
 def test_recipes_are_kept_to_their_backends() -> None:
     """A recipe of another backend, or one that a torch program cannot take, is refused with the reason."""
     assert backend("openvino").missing(a_cell("openvino", "int8-dynamic")) == "recipe int8-dynamic is for ort, not for openvino"

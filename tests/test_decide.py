@@ -296,3 +296,29 @@ def test_a_doubtful_cell_goes_behind_a_sound_one(store):
     sound = evidence(store, a_cell(recipe="int8-static", target=ONE_CORE), 0.6, mode="screen")
     assert shortlist([doubtful, sound], reference, a_policy(), store)[0] == [sound.cell.digest]
     assert shortlist([doubtful], reference, a_policy(), store)[0] == [doubtful.cell.digest]
+
+
+@pytest.mark.parametrize("right", [0, 2])
+def test_a_baseline_that_does_not_work_proves_nothing(store, right):
+    """No worse than a model that is always wrong, or nearly: unknown, even for the same engine byte for byte."""
+    request = a_request()
+    outcomes = [evidence(store, BASELINE, 2.1, right=right), evidence(store, INT8, 0.6, right=right)]
+    decision = decide(request, outcomes, costs_of(request, outcomes), {}, store)
+    assert decision.verdict == "inconclusive"
+    assert "the baseline itself does not work on this data: check labels and preprocessing" in decision.missing[0]
+
+
+def test_a_cost_of_nothing_decides_nothing(store):
+    """A record may be edited to hold zeros: unknown, not a division by zero."""
+    request = a_request()
+    outcomes = [evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6)]
+    free = [
+        one.model_copy(
+            update={
+                "parts": tuple(part.model_copy(update=dict.fromkeys(("usd_per_million", "low", "high"), Decimal(0))) for part in one.parts)
+            }
+        )
+        for one in costs_of(request, outcomes)
+    ]
+    (finding,) = decide(request, outcomes, free, {}, store).findings
+    assert (finding.verdict, finding.reason) == ("inconclusive", "cost: a cost of nothing cannot be compared")

@@ -54,3 +54,22 @@ def test_a_metric_has_its_own_margin_or_the_policys():
     assert policy.margin_for(TOP1) == policy.margin
     assert policy.margin_for(TOP1.model_copy(update={"name": "perplexity"})) == own
     assert Policy.model_validate_json(policy.model_dump_json()) == policy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"confidence": 0.99999999},
+        {"utilisation": 1e-28},
+        {"migration_usd": "1e40"},
+        {"amortise_millions": "1e-30"},
+        {"max_evidence_age_days": 10**9},
+        {"valid": {"batch": 8}},
+        {"screen": {"mode": "screen", "batch": 2}},
+        {"screen": {"min_samples": 8}},
+    ],
+)
+def test_a_policy_has_bounds(changes):
+    """What would overflow, price another batch than the measured one, or let a screen decide is no policy."""
+    with pytest.raises(ValidationError, match=next(iter(changes))):
+        a_policy(**changes)

@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from tasks.errors import BadRequest, NoQuote
 from tasks.facts import Cell, Cost, Margin, Policy, Quote, Recipe, Target
 from tasks.price import cost, find_quote, quotes, usd_per_million
+from tasks.price.evidence import price
+from tasks.store import Store
+from tests.builders import a_policy
+from tests.fabricated import INT8, a_quote, a_request, a_timing, evidence
 
 HEADER = "provider,instance_type,region,tier,per_hour,currency,source,as_of"
 GOOD = "aws,c7a.large,us-east-1,on_demand,0.10264,USD,a list,2026-01-19"
@@ -49,6 +53,8 @@ def test_the_shipped_table_prices_every_shipped_target():
         (GOOD.replace("0.10264", "700.0"), "per_hour"),
         (GOOD.replace("0.10264", "NaN"), "per_hour"),
         (GOOD.replace("0.10264", "inf"), "per_hour"),
+        (GOOD.replace("0.10264", "1e999999"), "per_hour"),
+        (GOOD.replace("0.10264", "1e-28"), "per_hour"),
         (GOOD.replace("0.10264", ""), "per_hour"),
         (GOOD.replace("0.10264", "ten cents"), "per_hour"),
         (GOOD.replace("USD", "EUR"), "currency"),
@@ -136,11 +142,40 @@ def test_a_rate_that_is_none_has_no_cost(rates):
 def test_parts_add_up(cents, rate, spread, used, migration):
     """Parts are never negative, sum to the rounded formula, and the interval holds the estimate."""
     policy = POLICY.model_copy(update={"utilisation": used, "migration_usd": Decimal(migration)})
-    price = quote(str(Decimal(cents) / 1000), date(2026, 1, 1))
-    made: Cost = cost(CELL, rate, rate * (1 - spread), rate * (1 + spread), price, policy)
-    exact = usd_per_million(price.per_hour, Decimal(repr(rate)), Decimal(repr(used)))
+    rent = quote(str(Decimal(cents) / 1000), date(2026, 1, 1))
+    made: Cost = cost(CELL, rate, rate * (1 - spread), rate * (1 + spread), rent, policy)
+    exact = usd_per_million(rent.per_hour, Decimal(repr(rate)), Decimal(repr(used)))
     share = Decimal(migration) / 1000
     assert all(part.usd_per_million >= 0 for part in made.parts)
-    assert abs(made.usd_per_million - (exact + share)) <= Decimal("0.000001")
+    assert abs(made.usd_per_million - (exact + share)) <= Decimal("1e-12")
     assert made.low <= made.usd_per_million <= made.high
-    assert all(part.usd_per_million == part.usd_per_million.quantize(Decimal("0.000001")) for part in made.parts)
+    assert all(part.usd_per_million.as_tuple().exponent >= -12 for part in made.parts)
+
+
+def test_rounding_decides_nothing():
+    """A fast cell at a small price: a saving of a tenth is a tenth at $0.000003 a million, too."""
+    prices = [quote(per_hour, date(2026, 1, 1)) for per_hour in ("0.01", "0.009")]
+    dear, cheap = (cost(CELL, 1e6, 1e6, 1e6, one, POLICY, baseline=True) for one in prices)
+    assert 0 < cheap.high < dear.low < Decimal("0.00001")
+    assert float(cheap.usd_per_million / dear.usd_per_million) == pytest.approx(0.9, rel=1e-6)
+
+
+def test_the_largest_numbers_that_are_allowed_have_a_cost():
+    """No amount that a policy and a price may hold ends in an arithmetic error."""
+    policy = Policy(
+        name="extreme", margin=POLICY.margin, utilisation=0.001, migration_usd=Decimal(10**12), amortise_millions=Decimal("0.001")
+    )
+    made = cost(CELL, 0.001, 0.0005, 0.002, quote("1000000", date(2026, 1, 1)), policy)
+    assert made.usd_per_million == sum(part.usd_per_million for part in made.parts) > 10**15
+
+
+def test_repeats_that_bound_no_rate_leave_the_cell_without_a_price(tmp_path):
+    """Two repeats that differ tenfold, at 99.99% confidence: no interval, so no cost, and what to do about it."""
+    store = Store(tmp_path)
+    policy = a_policy(confidence=0.9999)
+    request = a_request(policy=policy)
+    quick, slow = (a_timing(store, median_ms, policy.valid).repeats[0] for median_ms in (0.5, 5.0))
+    timing = a_timing(store, 1.0, policy.valid).model_copy(update={"repeats": (quick, slow)})
+    costs, unpriced = price(request, [evidence(store, INT8, 1.0, timing=timing)], [a_quote("c7a.medium")], store, date(2026, 11, 30))
+    assert costs == ()
+    assert unpriced == {INT8.digest: "2 repeats do not bound its rate at 0.9999: more repeats"}

@@ -115,6 +115,15 @@ def test_identical_outputs(metric: Metric) -> None:
     assert "rule of three" in found.note
 
 
+@pytest.mark.parametrize("metric", [F1, CER])
+def test_two_that_score_nothing_are_not_proven_alike(metric: Metric) -> None:
+    """A value of zero is no reason for a width of zero: thirty samples leave room for a tenth."""
+    nothing = np.stack([np.zeros(30), np.ones(30)], 1)
+    found = paired_difference(metric, nothing, nothing, 0.95)
+    assert found.high == -found.low == pytest.approx(1 - 0.05 ** (1 / 30))
+    assert non_inferior(found, ONE_POINT, metric).verdict == "unknown"
+
+
 def test_value_is_a_ratio_of_sums() -> None:
     """A metric is not the mean of its samples' ratios; perplexity is the exponential; no denominator is NaN."""
     pairs = np.array([[1.0, 2.0], [3.0, 4.0]])

@@ -12,6 +12,7 @@ import numpy as np
 
 from tasks.errors import BadRequest, PipelineError, Unsupported
 from tasks.facts import Cell, Placement, TensorSpec
+from tasks.host import fingerprint
 from tasks.optional import installed
 
 Tensors = Mapping[str, np.ndarray]
@@ -59,6 +60,8 @@ class Backend(Protocol):
 
 MODULES: dict[str, str] = {"onnxruntime": "", "nncf": "intel"}  # toolkit -> the extra that brings it; "" is always there
 
+ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}  # one architecture, as systems name it
+
 
 def refusal(cell: Cell, backend: Backend, modules: Mapping[str, str]) -> str | None:
     """Why a backend that runs on this machine's processor cannot run the cell.
@@ -73,12 +76,26 @@ def refusal(cell: Cell, backend: Backend, modules: Mapping[str, str]) -> str | N
         return f"{target.name} is simulated and {backend.name} is not: use the backend 'simulated' for it"
     if target.device != "cpu":
         return f"{backend.name} runs on processors here, and {target.name} is {target.vendor} {target.arch}: that needs its hardware"
+    if wrong := _another_processor(target.arch):
+        return f"{target.name} is {target.arch}, {wrong}: measure it on a machine that has it"
     if recipe.backends and backend.name not in recipe.backends:
         return f"recipe {recipe.name} is for {', '.join(recipe.backends)}, not for {backend.name}"
     if backend.wants == "pt2" and recipe.method != "none":
         return f"recipe {recipe.name} changes an ONNX graph and {backend.name} takes the torch program: use fp32, or an ONNX backend"
     toolkit: dict[str, str] = {} if recipe.toolkit == "none" else {recipe.toolkit: MODULES[recipe.toolkit]}
     return not_installed({**modules, **toolkit})
+
+
+def _another_processor(arch: str) -> str | None:
+    """What this machine's processor lacks of an arch such as x86_64 or x86_64-avx512vnni; None when it has all of it."""
+    have = fingerprint()
+    wanted, *features = arch.lower().split("-")
+    machine = have["arch"].lower()
+    if ALIASES.get(wanted, wanted) != ALIASES.get(machine, machine):
+        return f"and this machine is {machine}"
+    flags = {flag.replace("_", "") for flag in have["flags"].split()}
+    lacking = [feature for feature in features if feature.replace("_", "") not in flags]
+    return f"and this processor does not report {', '.join(lacking)}" if lacking else None
 
 
 def not_installed(modules: Mapping[str, str]) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import date
 
-from tasks.errors import NoQuote
+from tasks.errors import BadRequest, NoQuote
 from tasks.facts import Cost, Evidence, Outcome, Quote, Request
 from tasks.price.per_million import cost
 from tasks.price.table import find_quote
@@ -24,9 +24,13 @@ def price(
         except NoQuote as error:
             unpriced[evidence.cell.digest] = str(error)
             continue
-        rate = rate_of(evidence, store, request.policy.confidence)
-        is_baseline = evidence.cell == request.baseline
-        costs.append(cost(evidence.cell, rate.value, rate.low, rate.high, quote, request.policy, baseline=is_baseline))
+        try:
+            rate = rate_of(evidence, store, request.policy.confidence)
+            is_baseline = evidence.cell == request.baseline
+            costs.append(cost(evidence.cell, rate.value, rate.low, rate.high, quote, request.policy, baseline=is_baseline))
+        except (OverflowError, BadRequest):  # an interval from nearly 0 to beyond all numbers
+            repeats = len(evidence.timing.repeats)
+            unpriced[evidence.cell.digest] = f"{repeats} repeats do not bound its rate at {request.policy.confidence:g}: more repeats"
     return tuple(costs), unpriced
 
 

@@ -1,14 +1,14 @@
 """Cost of a million inferences in parts that add up, in Decimal from end to end."""
 
 import math
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 
 from tasks.errors import BadRequest
 from tasks.facts import Cell, Cost, CostPart, Policy, Quote
 
 MILLION = Decimal(1_000_000)
 SECONDS_PER_HOUR = Decimal(3600)
-SHOWN = Decimal("0.000001")  # what is stored is what is shown: the parts of a cost add up on paper, too
+GRAIN = Decimal("1e-12")  # dollars: far below what decides, so that rounding never does, and the parts of a cost add up exactly
 
 
 def usd_per_million(per_hour: Decimal, rate_per_s: Decimal, utilisation: Decimal = Decimal(1)) -> Decimal:
@@ -29,8 +29,8 @@ def cost(cell: Cell, rate_per_s: float, rate_low: float, rate_high: float, quote
     _check_rates(cell, rate_per_s, rate_low, rate_high)
     rates = [Decimal(repr(float(rate))) for rate in (rate_per_s, rate_high, rate_low)]  # a higher rate is the lower cost
     used = Decimal(repr(policy.utilisation))
-    busy = [_shown(usd_per_million(quote.per_hour, rate)) for rate in rates]
-    idle = [_shown(usd_per_million(quote.per_hour, rate, used)) - part for rate, part in zip(rates, busy, strict=True)]
+    busy = [_stored(usd_per_million(quote.per_hour, rate)) for rate in rates]
+    idle = [_stored(usd_per_million(quote.per_hour, rate, used)) - part for rate, part in zip(rates, busy, strict=True)]
     price = f"${quote.per_hour}/h of {quote.instance_type}"
     parts = (
         _part("compute", busy, f"1e6 x {price} / (3600 x {rate_per_s:,.1f}/s); power and facility are in the rent"),
@@ -43,7 +43,7 @@ def cost(cell: Cell, rate_per_s: float, rate_low: float, rate_high: float, quote
 def _migration(policy: Policy, baseline: bool) -> CostPart:
     if baseline:
         return _part("migration", [Decimal(0)] * 3, "runs today: nothing to migrate")
-    share = _shown(policy.migration_usd / policy.amortise_millions)
+    share = _stored(policy.migration_usd / policy.amortise_millions)
     return _part("migration", [share] * 3, f"${policy.migration_usd} spread over {policy.amortise_millions} million inferences")
 
 
@@ -52,8 +52,9 @@ def _part(name: str, amounts: list[Decimal], how: str) -> CostPart:
     return CostPart(name=name, usd_per_million=value, low=low, high=high, how=how)
 
 
-def _shown(amount: Decimal) -> Decimal:
-    return amount.quantize(SHOWN, rounding=ROUND_HALF_EVEN)
+def _stored(amount: Decimal) -> Decimal:
+    with localcontext(prec=60):  # a quotient has 28 digits; before the point there may be many
+        return amount.quantize(GRAIN, rounding=ROUND_HALF_EVEN)
 
 
 def _check_rates(cell: Cell, rate: float, low: float, high: float) -> None:

@@ -13,6 +13,7 @@ from tasks.facts import Quote, Target
 COLUMNS = ("provider", "instance_type", "region", "tier", "per_hour", "currency", "source", "as_of")
 TIERS: tuple[str, ...] = get_args(Quote.model_fields["tier"].annotation)
 CURRENCIES: tuple[str, ...] = get_args(Quote.model_fields["currency"].annotation)
+LEAST, MOST = Decimal("0.00001"), Decimal(1_000_000)  # dollars per hour that a machine may cost
 SENTINELS = (Decimal(700),)  # what public catalogs write where they know no price (TPU rows of several of them)
 
 
@@ -101,6 +102,8 @@ def _price(where: str, text: str) -> Decimal:
         raise BadRequest(f"{here}: {text!r} is not a number", "write dollars per hour, such as 0.526") from None
     if not price.is_finite() or price <= 0:
         raise BadRequest(f"{here}: {text} is not a price", "remove the row: an unknown price is not 0")
+    if not LEAST <= price <= MOST:
+        raise BadRequest(f"{here}: {text} is outside ${LEAST:f} to ${MOST:,f} an hour", "write dollars per hour, such as 0.526")
     if price in SENTINELS:
         raise BadRequest(f"{here}: {text} is what catalogs write for an unknown price", "remove the row, or write the real price")
     return price

@@ -155,7 +155,7 @@ def _bootstrap(metric: Metric, baseline: np.ndarray, candidate: np.ndarray, conf
     if not np.isfinite(observed):
         return np.nan, np.nan, "the metric is not defined on these samples"
     if not (baseline != candidate).any():
-        reach = (1 - (1 - confidence) ** (1 / count)) * abs(value(metric, baseline))
+        reach = (1 - (1 - confidence) ** (1 / count)) * (abs(value(metric, baseline)) or 1.0)  # of nothing, all the scale
         return -reach, reach, IDENTICAL
     note = f"{count} pairs are too few for a bootstrap" if count < FEW_PAIRS else ""
     draws = np.sort(_resampled(metric, baseline, candidate, seed))
