@@ -1,6 +1,7 @@
 """Models from Hugging Face: an id with a revision, or a folder. Only safetensors are loaded, and never code."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 
 from model_zoo.facts import Tensors
 from model_zoo.user import ModelTable
-from model_zoo.user_data import inside
+from model_zoo.user_data import first_line, inside
 from model_zoo.user_sources import Source
 from tasks.errors import BadModel, BadRequest, Transient
 from tasks.facts import TensorSpec
@@ -61,9 +62,8 @@ def module(folder: Path, task: str) -> "torch.nn.Module":
     try:
         return modules.encoder(folder) if task == "text-embedding" else modules.classifier(folder, task)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        first = (str(error) or type(error).__name__).splitlines()[0]
         raise BadModel(
-            f"transformers cannot load {folder.name} for {task}: {first}", "check the task and that the files are complete"
+            f"transformers cannot load {folder.name} for {task}: {first_line(error)}", "check the task and that the files are complete"
         ) from error
 
 
@@ -84,20 +84,22 @@ def tokenizer(folder: Path, limit: int) -> Callable[[Sequence[str]], Tensors]:
 
 def _folder(table: ModelTable, folder: Path) -> Path:
     name = str(table.hf)
-    if name.startswith((".", "/", "~")) or (folder / name).is_dir():
+    if name.startswith((".", "/", "~")) or os.path.isdir(folder / name):  # noqa: PTH112 - False, not an error, for a name too long
         return inside(folder, name)
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", name):
         raise BadRequest(f"hf = {name!r} is neither a folder nor an id like 'org/name'", "paths start at the folder of the TOML file")
     if table.revision is None:
         raise BadRequest(f"hf = {name!r} has no revision", "add revision = '<40 hexadecimal digits>': a branch moves, a commit does not")
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(name, revision=table.revision, allow_patterns=list(READ)))
+    except HFValidationError as error:
+        raise BadRequest(f"hf = {name[:80]!r} is no id: {first_line(error)}", "write 'org/name', as the hub spells it") from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise Transient(
-            f"{name} cannot be downloaded: {str(error).splitlines()[0]}", "check the network, or download the folder and name it"
+            f"{name} cannot be downloaded: {first_line(error)}", "check the network, or download the folder and name it"
         ) from error
 
 

@@ -13,9 +13,9 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
 from model_zoo.facts import Entry
 from tasks.errors import BadRequest
@@ -23,6 +23,7 @@ from tasks.facts import Name, Sha256
 
 MetricName = Literal["top1", "f1", "exact", "mean_absolute_error", "agreement", "cosine"]
 Task = Literal["text-classification", "text-embedding", "image-classification"]
+Pixels = Annotated[int, Field(ge=1, le=8192)]
 SHARED = Path(__file__).resolve().parent.parent / "deployments" / "models.toml"
 
 
@@ -45,15 +46,17 @@ class ModelTable(BaseModel):
     data_license: str = "unknown"
     label: str = Field("label", description="column of a .csv or .parquet")
     text: str = Field("text", description="column that a tokenizer reads, for hf text tasks")
-    columns: dict[str, str | list[str]] = Field(default_factory=dict, description="input name -> the column or columns that make it")
+    columns: dict[str, str | Annotated[list[str], Field(min_length=1)]] = Field(
+        default_factory=dict, description="input name -> the column or columns that make it"
+    )
     max_tokens: int = Field(128, ge=1, le=8192)
-    size: tuple[int, int] | None = Field(None, description="height and width of images, where the model leaves them open")
-    mean: tuple[float, ...] = Field((), description="per channel, subtracted from pixels in [0, 1]")
-    std: tuple[float, ...] = Field((), description="per channel, divides after `mean`")
+    size: tuple[Pixels, Pixels] | None = Field(None, description="height and width of images, where the model leaves them open")
+    mean: tuple[FiniteFloat, ...] = Field((), description="per channel, subtracted from pixels in [0, 1]")
+    std: tuple[Annotated[FiniteFloat, Field(gt=0)], ...] = Field((), description="per channel, divides after `mean`")
 
     metric: MetricName | None = Field(None, description="without labels: agreement or cosine with FP32, which can never approve")
     output: str | None = Field(None, description="which output is scored; the first by default")
-    threshold: float = Field(0.5, description="for f1 of a single probability")
+    threshold: FiniteFloat = Field(0.5, description="for f1 of a single probability")
     batch: int = Field(8, ge=1, description="samples per call when scoring")
 
     @model_validator(mode="after")
@@ -64,6 +67,8 @@ class ModelTable(BaseModel):
             raise ValueError("data is missing: name an .npz, a .csv, a .parquet or a folder of images")
         if (self.hf is None) != (self.task is None):
             raise ValueError("task belongs to hf: text-classification, text-embedding or image-classification")
+        if not {len(self.mean), len(self.std)} <= {0, 1, 3}:
+            raise ValueError("mean and std take one number for each channel: 1 or 3")
         return self
 
 
@@ -118,7 +123,7 @@ def user_entry(name: str, table: Mapping[str, Any], path: Path) -> Entry:
 
 def _files() -> list[Path]:
     extra = os.environ.get("CROSSGRADE_MODELS")
-    if extra and not Path(extra).is_file():
+    if extra and not os.path.isfile(extra):  # noqa: PTH113 - False, not an error, for a name too long
         raise BadRequest(f"$CROSSGRADE_MODELS names {extra}, which is not a file", "name a TOML file, or unset it")
     files = [SHARED, Path(extra).resolve()] if extra else [SHARED]
     return [path for path in files if path.is_file()]

@@ -51,6 +51,8 @@ def array_samples(arrays: Mapping[str, np.ndarray], labels: np.ndarray | None, i
     for name in names:
         if name not in arrays:
             raise BadModel(f"{where} lacks the input {name!r}", nearest(name, list(arrays)))
+    if labels is not None and not labels.ndim:
+        raise BadModel(f"{where}: labels is a single value", "give one label for each sample")
     ready = {one.name: _fitting(one, arrays[one.name], where) for one in inputs}
     count = len(ready[names[0]])
     for name, array in {**ready, **({} if labels is None else {"labels": labels})}.items():
@@ -74,7 +76,18 @@ def _fitting(spec: TensorSpec, array: np.ndarray, where: str) -> np.ndarray:
         raise BadModel(
             f"{where}: {spec.name} has shape {array.shape}, but the model takes {spec.shape}", "the first axis counts the samples"
         )
-    return array.astype(spec.dtype)
+    return _cast(spec, array, where)
+
+
+def _cast(spec: TensorSpec, array: np.ndarray, where: str) -> np.ndarray:
+    """The array in the model's type; a value that this would change into another is refused, rounding of fractions is not."""
+    with np.errstate(over="ignore"):
+        ready = array.astype(spec.dtype)
+    lost = ready != array if ready.dtype.kind in "iu" else ~np.isfinite(ready) if ready.dtype.kind == "f" else np.zeros(1, bool)
+    if lost.any():
+        at = tuple(np.argwhere(lost)[0])
+        raise BadModel(f"{where}: {spec.name} is {array[at]} in row {int(at[0])}, which {spec.dtype} cannot hold", "rescale or correct it")
+    return ready
 
 
 def checked(samples: Samples, where: str) -> Samples:

@@ -47,6 +47,14 @@ class UserEntry:
             has_torch=source.module is not None,
             parameters=source.parameters,
         )
+        self._check_early()
+
+    def _check_early(self) -> None:
+        """An hour of export is no time to learn of a bad label; images are not read for it: their labels are the folders they lie in."""
+        if self.path.is_dir():
+            user_metrics.check_labels(self.spec.metric, np.arange(sum(one.is_dir() for one in self.path.iterdir())), self.path.name)
+        else:
+            _ = self._samples
 
     def onnx(self, store: Store) -> Path | None:
         """The checked .onnx file, or None."""
@@ -66,8 +74,6 @@ class UserEntry:
         if self.spec.metric.fidelity:
             parts = {name: self._with_reference(getattr(made, name), store) for name in ("development", "evaluation")}
             made = Splits(calibration=made.calibration, **parts)
-        elif self._samples.labels is None:
-            raise BadModel(f"{self.path.name} has no labels to score {self.spec.metric.name} with", "add labels, or leave out metric")
         return check_splits(made)
 
     def requests(self, store: Store, batch: int, count: int) -> list[Tensors]:  # noqa: ARG002
@@ -83,7 +89,9 @@ class UserEntry:
 
     @cached_property
     def _samples(self) -> Samples:
-        return checked(self._read(), self.path.name)
+        samples = checked(self._read(), self.path.name)
+        user_metrics.check_labels(self.spec.metric, samples.labels, self.path.name)
+        return samples
 
     def _read(self) -> Samples:
         first, classes, tokenize = self.source.inputs[0], self.source.classes, self.source.tokenize

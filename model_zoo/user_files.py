@@ -1,7 +1,9 @@
 """Readers of users' data files: .npz, .csv, .parquet and folders of images."""
 
 import json
+import os
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +13,7 @@ import numpy as np
 from model_zoo.data import sample_hash
 from model_zoo.facts import Tensors
 from model_zoo.user import ModelTable
-from model_zoo.user_data import Samples, array_samples, nearest
+from model_zoo.user_data import Samples, array_samples, first_line, nearest
 from tasks.errors import BadModel
 from tasks.facts import TensorSpec
 
@@ -19,6 +21,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+MOST_BYTES = 8 * 2**30
+HOW_TO_SAVE = "save plain arrays: np.savez(path, x=..., labels=...)"
+UNREADABLE = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 Tokenize = Callable[[Sequence[str]], Tensors]
 
 
@@ -29,14 +45,26 @@ def npz_arrays(path: Path) -> dict[str, np.ndarray]:
         BadModel: the file is damaged or holds Python objects.
     """
     try:
+        with zipfile.ZipFile(path) as members:
+            declared = sum(member.file_size for member in members.infolist())  # reading stops there, whatever is in the file
+        if declared > (most := _most_bytes()):
+            raise BadModel(f"{path.name} unpacks to {declared} bytes, more than {most}", "give fewer samples")
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except ValueError as error:
-        raise BadModel(
-            f"{path.name} holds pickled Python objects: {error}", "save plain arrays: np.savez(path, x=..., labels=...)"
-        ) from None
-    except (OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise BadModel(f"{path.name} is not an .npz file: {error}", "save it with np.savez(path, x=..., labels=...)") from None
+        pickled = "holds pickled Python objects" if "allow_pickle" in str(error) else "is damaged"
+        raise BadModel(f"{path.name} {pickled}: {first_line(error)}", HOW_TO_SAVE) from None
+    except UNREADABLE as error:
+        raise BadModel(f"{path.name} is not an .npz file, or damaged: {first_line(error)}", HOW_TO_SAVE) from None
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # numpy gives members without its header as bytes
+            raise BadModel(f"{path.name}: {name} is no array", HOW_TO_SAVE)
+    return arrays
+
+
+def _most_bytes() -> int:
+    """8 GiB, or half of the memory where that is less."""
+    return min(MOST_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
 def npz_samples(path: Path, inputs: Sequence[TensorSpec]) -> Samples:
@@ -84,6 +112,10 @@ def image_samples(folder: Path, table: ModelTable, spec: TensorSpec, names: Mapp
     for path in files:
         if not path.resolve().is_relative_to(folder.resolve()):
             raise BadModel(f"{path} is a link out of {folder}", "copy the image itself")
+    channels = _size(table, spec)[0]
+    for field, values in (("mean", table.mean), ("std", table.std)):
+        if len(values) not in (0, 1, channels):
+            raise BadModel(f"{field} has {len(values)} numbers, but {spec.name} has {channels} channels", "give one for each channel")
     rows = {name: row for row, name in enumerate(classes)} if not names else {name: _class(name, names, folder.name) for name in classes}
     pixels = np.stack([_image(path, table, spec) for path in files]) if files else np.zeros((0, *_size(table, spec)), np.float32)
     labels = np.array([rows[path.parent.name] for path in files], np.int64)
@@ -97,7 +129,7 @@ def _image(path: Path, table: ModelTable, spec: TensorSpec) -> np.ndarray:
     try:
         with Image.open(path) as image:
             small = image.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BILINEAR)
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadModel(f"{path} is not a readable image: {error}", "replace or remove it") from None
     pixels = np.asarray(small, np.float32).reshape(height, width, channels).transpose(2, 0, 1) / 255
     mean, std = (np.array(values, np.float32).reshape(-1, 1, 1) for values in (table.mean or (0.0,), table.std or (1.0,)))
@@ -120,9 +152,9 @@ def _frame(path: Path) -> "pd.DataFrame":
 
     try:
         return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-    except (ValueError, OSError) as error:  # pandas' and pyarrow's own errors are ValueErrors
+    except (ValueError, OSError, KeyError, NotImplementedError, MemoryError) as error:  # pandas' and pyarrow's own errors are ValueErrors
         raise BadModel(
-            f"{path.name} cannot be read: {str(error).splitlines()[0]}", "save it again as UTF-8 .csv with a header, or .parquet"
+            f"{path.name} cannot be read: {first_line(error)}", "save it again as UTF-8 .csv with a header, or .parquet"
         ) from None
 
 

@@ -79,6 +79,29 @@ def metric_of(table: ModelTable) -> Metric:
     return METRICS[table.metric or ("cosine" if table.task == "text-embedding" else "agreement")]
 
 
+def check_labels(metric: Metric, labels: np.ndarray | None, where: str) -> None:
+    """Labels that a metric can never score are refused before a model is exported for them.
+
+    Raises:
+        BadModel: there are none, they are no classes, f1 has more than two, or a sample has more than one label.
+    """
+    if metric.fidelity or (metric.name == "mean_absolute_error" and labels is not None):
+        return
+    if labels is None:
+        raise BadModel(f"{where} has no labels to score {metric.name} with", "add labels, or leave out metric")
+    if labels.ndim != 1 and metric.name in ("top1", "f1"):
+        raise BadModel(
+            f"{where}: labels have shape {labels.shape}, but {metric.name} takes one class per sample", "or use metric = 'exact'"
+        )
+    bad = labels[(labels != np.floor(labels)) | (labels < 0)]
+    if bad.size:
+        raise BadModel(
+            f"{where}: a label is {bad[0]}, which is no class", "number the classes from 0, or use metric = 'mean_absolute_error'"
+        )
+    if metric.name == "f1" and labels.size and labels.max() > 1:
+        raise BadModel(f"{where}: a label is {labels.max()}, but f1 takes 0 and 1", "use metric = 'top1' for more classes")
+
+
 def pairs(metric: Metric, output: str, threshold: float, outputs: Sequence[Tensors], labels: Mapping[str, np.ndarray]) -> np.ndarray:
     """float64 (samples, 2). Likeness to FP32 finds FP32's outputs in `labels`, flat and one after the other, with their ends.
 

@@ -219,9 +219,8 @@ def test_duplicates_are_dropped_and_counted(toml, tmp_path: Path, store: Store, 
     """The same sample twice is kept once, so it cannot be in two splits."""
     x, labels = save_data(tmp_path / "data.npz", save_linear(tmp_path / "m.onnx"))
     np.savez(tmp_path / "data.npz", x=np.concatenate([x, x[:50]]), labels=np.concatenate([labels, labels[:50]]))
-    entry = toml('[mine]\nonnx = "m.onnx"\ndata = "data.npz"\nmetric = "top1"\n')
     with caplog.at_level(logging.INFO, "crossgrade"):
-        splits = entry.splits(store)
+        splits = toml('[mine]\nonnx = "m.onnx"\ndata = "data.npz"\nmetric = "top1"\n').splits(store)
     assert sum(len(part.hashes) for part in (splits.calibration, splits.development, splits.evaluation)) == ROWS
     assert "50 duplicate samples dropped" in caplog.text
 
