@@ -25,6 +25,7 @@ from tasks import record as records
 from tasks.decide import decide
 from tasks.errors import BadArtifact, BadRequest, PipelineError, Stale
 from tasks.facts import Approval, Record
+from tasks.price.evidence import price
 from tasks.report.markdown import markdown
 from tasks.store import Store
 
@@ -87,12 +88,19 @@ def answer(  # noqa: PLR0917
 
 
 def _decide_again(record: Record, store: Store) -> None:
-    """A proposal must follow from the evidence beside it: a file's digests prove nothing to whoever can compute them again."""
+    """A proposal must follow from the evidence beside it: a file's digests prove nothing to whoever can compute them again.
+
+    Decided once by the costs as recorded, which must give what was read; and once by costs from the measured rates.
+    """
     if record.decision.verdict != "propose":
         return  # refused for what it is
-    again = decide(record.request, record.outcomes, record.costs, {}, store)
-    if (again.verdict, again.recommended_digest) != (record.decision.verdict, record.decision.recommended_digest):
-        raise BadArtifact(f"record {record.id} does not follow from its own evidence: it was edited", "run the migration again")
+    said = decide(record.request, record.outcomes, record.costs, {}, store)
+    costs, unpriced = price(record.request, record.outcomes, [cost.quote for cost in record.costs], store, record.created.date())
+    measured = decide(record.request, record.outcomes, costs, unpriced, store)
+    proposals = {(one.verdict, one.recommended, one.recommended_digest) for one in (record.decision, said, measured)}
+    if len(proposals) > 1 or said.summary != record.decision.summary:
+        why = "it was edited, or made by another version"
+        raise BadArtifact(f"record {record.id} does not follow from its own evidence: {why}", "run the migration again")
 
 
 @flow(name="approve", flow_run_name="approve {record}", persist_result=False)

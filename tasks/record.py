@@ -206,8 +206,10 @@ def _stale_price(cost: Cost, record: Record, today: date, known: Sequence[Quote]
     quote, limit = cost.quote, record.request.policy.max_price_age_days
     age = (today - quote.as_of).days
     reasons = [f"the price of {quote.instance_type} is {age} days old, the policy allows {limit}"] if age > limit else []
-    newer = [q for q in known if _sku(q) == _sku(quote) and quote.as_of < q.as_of <= today]
-    newest = max(newer, key=lambda q: q.as_of, default=quote)
+    if age < -1:
+        reasons.append(f"the price of {quote.instance_type} is dated {-age} days in the future")
+    since = sorted((q for q in known if _sku(q) == _sku(quote) and quote.as_of <= q.as_of <= today), key=lambda q: q.as_of)
+    newest = since[-1] if since else quote  # of two from one day, the one further down the table
     if newest.per_hour != quote.per_hour:
         reasons.append(f"{quote.instance_type} costs ${newest.per_hour}/h since {newest.as_of}, the record says ${quote.per_hour}/h")
     return reasons

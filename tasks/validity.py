@@ -45,6 +45,8 @@ def _never(evidence: Evidence) -> Iterator[Problem]:
         yield "its target is simulated", "run it on the real device: a simulated target can never be approved"
     if evidence.mode != "valid":
         yield "screen only", "raise the policy's finalists to measure it in valid mode"
+    if evidence.timing.workload.batch != 1:
+        yield f"timed at batch {evidence.timing.workload.batch}, and only batch 1 is fed in this version", "measure it at batch 1"
 
 
 def _spoiled(evidence: Evidence, who: str) -> Iterator[Problem]:

@@ -83,14 +83,23 @@ def test_what_was_shown_is_what_is_answered(store):
 
 
 def test_a_decision_that_does_not_follow_from_its_evidence_is_not_approved(store):
-    """Edited with every digest computed again: a swapped cell, and a limit that its latency does not meet."""
+    """Edited with every digest computed again: another cell, other words, a limit that is not met, a cost that was never measured."""
     made = a_written(store)
     loser = next(one.cell for one in made.outcomes if one.cell.name == "ort/int8-dynamic@cpu-1core")
     swapped = made.decision.model_copy(update={"recommended": loser.name, "recommended_digest": loser.digest})
     strict = made.request.model_copy(update={"slo": made.request.slo.model_copy(update={"latency_ms": 0.01})})
     bound = made.decision.model_copy(update={"evidence": evidence_digest(strict, made.outcomes, made.costs)})
-    for changes in ({"decision": swapped}, {"request": strict, "decision": bound}):
-        forged = records.write(made.model_copy(update={**changes, "id": f"forged-{len(changes)}"}), store)
+    words = made.decision.model_copy(update={"summary": "Move it: costs nothing."})
+    dear = tuple(
+        part.model_copy(update={"low": 9 * part.low, "usd_per_million": 9 * part.low, "high": 9 * part.high})
+        for part in made.costs[0].parts
+    )
+    eager = made.request.model_copy(update={"policy": made.request.policy.model_copy(update={"min_saving": 0.93})})
+    costs = (made.costs[0].model_copy(update={"parts": dear}), *made.costs[1:])
+    untrue = {"request": eager, "costs": costs, "decision": decide(eager, made.outcomes, costs, {}, store)}
+    assert untrue["decision"].verdict == "propose"
+    for number, changes in enumerate(({"decision": swapped}, {"decision": words}, {"request": strict, "decision": bound}, untrue)):
+        forged = records.write(made.model_copy(update={**changes, "id": f"2026-forged-{number}"}), store)
         with pytest.raises(BadArtifact, match="does not follow from its own evidence: it was edited"):
             answer(forged.id, True, "Mallory", "", store, "cli")
         assert records.read(forged.id, store).approvals == ()

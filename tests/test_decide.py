@@ -322,3 +322,13 @@ def test_a_cost_of_nothing_decides_nothing(store):
     ]
     (finding,) = decide(request, outcomes, free, {}, store).findings
     assert (finding.verdict, finding.reason) == ("inconclusive", "cost: a cost of nothing cannot be compared")
+
+
+def test_another_batch_decides_nothing(store):
+    """Inputs are made for batch 1: at a stated batch of 8 the cost would look eight times too low."""
+    request = a_request()
+    timing = a_timing(store, 0.6, request.policy.valid.model_copy(update={"batch": 8}))
+    outcomes = [evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6, timing=timing)]
+    (finding,) = decide(request, outcomes, costs_of(request, outcomes), {}, store).findings
+    assert finding.verdict == "hold"
+    assert "only batch 1 is fed in this version" in finding.reason

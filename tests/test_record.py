@@ -226,6 +226,8 @@ def test_what_makes_a_record_stale(store):
     write(record, store)
     dearer = a_quote("c7a.medium").model_copy(update={"per_hour": Decimal("0.06"), "as_of": date(2026, 11, 29)})
     assert stale(record, store, TODAY, [dearer]) == ["c7a.medium costs $0.06/h since 2026-11-29, the record says $0.05132/h"]
+    same_day = a_quote("c7a.medium").model_copy(update={"per_hour": Decimal("0.07")})
+    assert "c7a.medium costs $0.07/h since 2026-07-20" in stale(record, store, TODAY, [a_quote("c7a.medium"), same_day])[0]
     assert "was measured 41 days ago, the policy allows 30" in stale(record, store, date(2027, 1, 10))[0]
     assert any("the price of c7a.large is 530 days old" in reason for reason in stale(record, store, date(2028, 1, 1)))
     write(a_record(store, "20261201-newer", created=WHEN + timedelta(hours=3)), store)
