@@ -83,6 +83,7 @@ def environment(home: Path, where: Addresses) -> dict[str, str]:
         "PREFECT_HOME": str(home / "prefect"),
         "PREFECT_LOGGING_EXTRA_LOGGERS": "crossgrade",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": sqlite_uri(home / "prefect" / "prefect.db").replace("sqlite:", "sqlite+aiosqlite:", 1),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",

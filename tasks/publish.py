@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from tasks import registry, runs, schema, tracking
 from tasks.errors import BadRequest, PipelineError, Transient
@@ -71,7 +71,7 @@ def _in_our_words(record: Record, uri: str) -> Iterator[None]:
     from mlflow.exceptions import MlflowException, RestException
     from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-    where = tracking.shown(uri).partition("?")[0]
+    where = unquote(tracking.shown(uri).partition("?")[0])
     again = f"the record is safe; `crossgrade record push {record.id}` publishes it later"
     try:
         urlsplit(uri)

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from tasks.store import Store
 
@@ -35,11 +36,14 @@ def shown(text: str) -> str:
 
 
 def sqlite_uri(file: Path) -> str:
-    """A database file as SQLAlchemy's URL: as it is where that reads back the same, else quoted (`a?b%20` may be a folder)."""
-    from sqlalchemy.engine import URL, make_url
+    """A database file as SQLAlchemy's URL: as it is where that reads back the same, else quoted (`a?b%20` may be a folder).
+
+    Slashes are quoted too: MLflow makes the folder that it reads in the URL, without unquoting it.
+    """
+    from sqlalchemy.engine import make_url
 
     plain = f"sqlite:///{file}"
-    return plain if make_url(plain).database == str(file) else URL.create("sqlite", database=str(file)).render_as_string()
+    return plain if make_url(plain).database == str(file) else f"sqlite:///{quote(str(file), safe='')}"
 
 
 def database(store: Store) -> Path:

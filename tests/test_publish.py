@@ -213,6 +213,7 @@ def test_a_home_of_any_name_keeps_its_database(tmp_path):
     record = written(Store(home), "20261115-odd")
     assert publish(record, Store(home)) == ""
     assert (home / "mlflow.db").exists()
+    assert list(tmp_path.iterdir()) == [home]
     assert list((home / "mlartifacts").glob("*/*/artifacts/record.json"))
 
 
