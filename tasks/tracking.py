@@ -65,7 +65,7 @@ def database(store: Store) -> Path:
 def main(argv: Sequence[str]) -> None:
     """Make sure that the database is there, then become the server over it."""
     database(Store(Path(argv[0])))
-    os.execv(argv[1], argv[1:])  # noqa: S606  the command comes from flows/services.py
+    os.execv(argv[1], [*argv[1:]])  # noqa: S606  the command comes from flows/services.py
 
 
 if __name__ == "__main__":
