@@ -19,7 +19,7 @@ $(VENV)/ready: pyproject.toml $(C) deployments/zoo-packages.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=python3.11"; exit 1; }
 	@echo "installing the pinned dependencies into $(VENV): two to four minutes, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --disable-pip-version-check "setuptools>=77" wheel
+	$(PIP) install --quiet --disable-pip-version-check -c $(C) setuptools
 	$(PIP) install --quiet --disable-pip-version-check -c $(C) torch==2.13.0+cpu \
 	  || $(PIP) install --quiet --disable-pip-version-check -c $(C) --extra-index-url $(TORCH_INDEX) torch==2.13.0+cpu
 	$(PIP) install --quiet --disable-pip-version-check -c $(C) --no-build-isolation -e '.[intel,dev]'
