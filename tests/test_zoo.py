@@ -23,7 +23,7 @@ PACKAGES = {
 
 def present(name: str) -> pytest.MarkDecorator:
     """A mark that skips an entry whose package is not installed."""
-    return pytest.mark.skipif(not installed(PACKAGES[name]), reason=f"{PACKAGES[name]} is not installed: make install")
+    return pytest.mark.skipif(not installed(PACKAGES[name]), reason=f"{PACKAGES[name]} is not installed: make install, or make zoo-extra")
 
 
 READ_LONG = ("minilm-l6", "tinygpt")  # their corpora take seconds to read
