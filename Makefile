@@ -26,7 +26,7 @@ $(VENV)/ready: pyproject.toml $(C) deployments/zoo-packages.txt
 	$(PIP) install --quiet --disable-pip-version-check --no-deps -r deployments/zoo-packages.txt
 	@touch $@
 
-demo: install    ## migrate a real model on this machine: about four minutes the first time, two the second
+demo: install    ## migrate a real model on this machine: about three minutes the first time, half the second
 	@$(BIN)/crossgrade migrate --request deployments/requests/demo.toml
 
 up: install      ## Prefect and MLflow with a worker per local target; Ctrl-C stops all of it
