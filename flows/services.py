@@ -74,6 +74,7 @@ def environment(home: Path, where: Addresses) -> dict[str, str]:
     return {
         **os.environ,
         "CROSSGRADE_HOME": str(home),
+        workers.POOLS_HERE: ",".join(name for name, here in workers.pools().items() if here),
         "DO_NOT_TRACK": "true",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight helper processes for LLM judges, 180 MB each

@@ -15,6 +15,7 @@ from prefect import flow
 from prefect.deployments import arun_deployment
 from prefect.flow_runs import wait_for_flow_run
 
+from flows.workers import POOLS_HERE
 from tasks import journal
 from tasks.cells import Prepared, Steps
 from tasks.decide import shortlist
@@ -40,10 +41,13 @@ async def sweep(attempt: str, target: str) -> None:
 
 
 async def by_worker(attempt: Attempt, target: str) -> None:
-    """Send a target's share to the worker of its pool and wait. A sweep that crashed is sent once more: what it finished is journalled.
+    """Run a target's share here if its pool is on this machine, else send it to the pool's worker and wait; once more if that crashed.
 
     Raises ChildFailed when it ends otherwise than completed; the attempt stays open and the same request goes on from there.
     """
+    if attempt.target(target).work_pool in os.environ.get(POOLS_HERE, "").split(","):
+        await sweep(attempt.id, target)  # a subflow of this very run: another process on the same machine would cost ten seconds more
+        return
     for _ in range(2):
         run = await arun_deployment(f"sweep/{target}", parameters={"attempt": attempt.id, "target": target}, timeout=0)
         log.info("%s: measured by flow run %s, whose log tells how far it is", target, run.name)

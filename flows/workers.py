@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PREFECT_FILE = ROOT / "deployments" / "prefect.yaml"
 CONTROL = "control"
+POOLS_HERE = "CROSSGRADE_POOLS_HERE"  # set by `crossgrade up`: the work pools whose targets are on this machine
 CONTROL_LIMIT = 4  # runs that mostly wait; SQLite locks up under about six busy processes
 DEVICE_NODES = {
     "cpu": "/proc/cpuinfo",

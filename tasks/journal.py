@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import Timeout
 
 from tasks.errors import BadRequest
-from tasks.facts import Cell, Evidence, Mode, Request, Unmeasured
+from tasks.facts import Cell, Evidence, Mode, Request, Target, Unmeasured
 from tasks.store import Store, objects_of, write_atomically
 
 KEPT_FOR = timedelta(hours=24)  # an older attempt is begun anew: its evidence would be of another day
@@ -30,6 +30,10 @@ class Attempt:
     def id(self) -> str:
         """The name by which a sweep in another process finds this attempt."""
         return self.folder.name
+
+    def target(self, name: str) -> Target:
+        """The target of that name among the cells."""
+        return next(cell.target for cell in (self.request.baseline, *self.request.candidates) if cell.target.name == name)
 
     def find(self, cell: Cell, mode: Mode) -> Evidence | None:
         """A finished cell's evidence, if it is there and all its samples are intact."""
