@@ -6,6 +6,7 @@
 A lease on the device is held around the whole sweep, builds included: a compiler beside a stopwatch is noise.
 """
 
+import asyncio
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from tasks.stages import AS_TASKS
 from tasks.store import Store
 
 log = logging.getLogger("crossgrade")
+ONE_HERE = asyncio.Lock()
 
 
 @flow(name="sweep", flow_run_name="sweep {target}", persist_result=False)
@@ -46,7 +48,8 @@ async def by_worker(attempt: Attempt, target: str) -> None:
     Raises ChildFailed when it ends otherwise than completed; the attempt stays open and the same request goes on from there.
     """
     if attempt.target(target).work_pool in os.environ.get(POOLS_HERE, "").split(","):
-        await sweep(attempt.id, target)  # a subflow of this very run: another process on the same machine would cost ten seconds more
+        async with ONE_HERE:  # a sweep keeps this process busy: requests of the others would time out meanwhile
+            await sweep(attempt.id, target)  # a subflow of this very run: another process on this machine would cost seconds more
         return
     for _ in range(2):
         run = await arun_deployment(f"sweep/{target}", parameters={"attempt": attempt.id, "target": target}, timeout=0)
