@@ -2,7 +2,7 @@
 
     request ─> per target: prepare, screen, measure, judge ─> price ─> decide ─> record ─> approve
 
-`migration` is the story. The CLI runs it in this process; the Prefect flow runs the same with one worker per target.
+`migration` is the story. The CLI runs it in this process; the Prefect flow sends each target's share to where its device is.
 """
 
 from asyncio import gather
@@ -70,7 +70,7 @@ async def migrate(
     Args:
         model: A model of the zoo, or your own (docs/adding-a-model.md).
         baseline: What serves the model today.
-        targets: Where it might move to. Each is measured by the worker of its own work pool.
+        targets: Where it might move to. Each is measured where its device is.
         backends: Runtimes to try on local targets; simulated targets bring their own.
         recipes: Precisions and how they are reached. No single INT8 recipe is right for every model, so the ladder is tried.
         slo: What a candidate must meet, at batch 1, from host memory to host memory.

@@ -43,8 +43,8 @@ def to_mlflow(record: Record, store: Store) -> str:
 
 async def in_prefect(record: Record, store: Store) -> None:
     """Put the decision card on the run's page, and ask for approval where there is something to approve."""
-    drawn = plots(record, store)
-    images = {title: drawn[name] for name, title in TITLES.items() if name in drawn}
+    drawn = {title: folder(record.id, store) / name for name, title in TITLES.items()}
+    images = {title: path.read_bytes() for title, path in drawn.items() if path.exists()}
     await acreate_markdown_artifact(
         key=re.sub(r"[^a-z0-9]+", "-", f"migration-{record.model.id}"),  # by model: the artifact's own page is the model's history
         markdown=markdown(record, store, images=images),

@@ -80,7 +80,7 @@ def _prepare(cells: list[Cell], attempt: Attempt, steps: Steps) -> list[Prepared
     """Two builds at a time on two cores; nothing is timed meanwhile."""
     pool = ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1))
     try:
-        futures = [pool.submit(copy_context().run, steps.prepare, cell, attempt.store) for cell in cells]
+        futures = [pool.submit(copy_context().run, steps.prepare, cell, attempt.request.model_digest, attempt.store) for cell in cells]
         outcomes = []
         for number, (cell, future) in enumerate(zip(cells, futures, strict=True), start=1):
             outcomes.append(outcome := future.result())
@@ -117,7 +117,7 @@ def _final(ready: list[Prepared], attempt: Attempt, steps: Steps) -> None:
     """Time baseline and finalists in turn, then judge them on data that chose nothing."""
     left = [one for one in ready if attempt.find(one.cell, "valid") is None]
     for outcome in steps.clock(left, attempt.request.policy.valid, attempt.store) if left else []:
-        _keep(steps.judge(outcome, attempt.store) if isinstance(outcome, Evidence) else outcome, attempt)
+        _keep(steps.judge(outcome, attempt.request.model_digest, attempt.store) if isinstance(outcome, Evidence) else outcome, attempt)
 
 
 def _keep(outcome: Evidence | Unmeasured, attempt: Attempt) -> Evidence | None:

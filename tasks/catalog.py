@@ -77,7 +77,7 @@ def plan(ask: Ask, spec: ModelSpec, on: date) -> Request:
     baseline = _cell(ask.baseline, spec.id, known, ladder)
     wanted = [pick("target", name, known) for name in ask.targets]
     rungs = [pick("recipe", name, ladder) for name in ask.recipes or ladder]
-    runtimes = [pick("backend", name, dict(zip(LOCAL_BACKENDS, LOCAL_BACKENDS, strict=True))) for name in ask.backends]
+    runtimes = [pick("backend", name, _by_name(LOCAL_BACKENDS)) for name in ask.backends]
     matrix = [
         Cell(model=spec.id, recipe=recipe, backend=backend, target=target)
         for target in wanted
@@ -103,6 +103,10 @@ def pick(what: str, name: str, among: dict[str, T]) -> T:
     raise BadRequest(f"no {what} {name!r}", f"{hint}Known: {', '.join(among)}")
 
 
+def _by_name(names: Iterable[str]) -> dict[str, str]:
+    return {name: name for name in names}
+
+
 def parse_cell(text: str) -> tuple[str, str, str]:
     """'backend/recipe@target' -> its three names."""
     backend, slash, rest = text.partition("/")
@@ -114,7 +118,7 @@ def parse_cell(text: str) -> tuple[str, str, str]:
 
 def _cell(text: str, model: str, known: dict[str, Target], ladder: dict[str, Recipe]) -> Cell:
     backend, recipe, target = parse_cell(text)
-    pick("backend", backend, dict.fromkeys(WHERE, ""))
+    pick("backend", backend, _by_name(WHERE))
     return Cell(model=model, recipe=pick("recipe", recipe, ladder), backend=backend, target=pick("target", target, known))
 
 

@@ -9,16 +9,19 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from tasks import child
-from tasks.errors import PipelineError
+from tasks.errors import BadModel, Terminal
 from tasks.facts import Artifact, Cell, Evidence, Fact, Score, Sha256, Unmeasured, Workload, digest_of
 from tasks.host import fingerprint
 from tasks.optional import version_of
 from tasks.store import Store, sha256_of
+
+if TYPE_CHECKING:
+    from model_zoo.facts import Entry
 
 log = logging.getLogger("crossgrade")
 PREPARE_TIMEOUT_S = 1800  # the longest build seen here takes 40 s; a compiler that hangs must end
@@ -43,15 +46,19 @@ class Readiness(Fact):
     outcome: Annotated[Prepared | Unmeasured, Field(discriminator="kind")]
 
 
-def prepare(cell: Cell, store: Store) -> Prepared | Unmeasured:
-    """Everything before the stopwatch, from the cache where nothing changed."""
-    key = _identity(cell)
+def prepare(cell: Cell, model: str, store: Store) -> Prepared | Unmeasured:
+    """Everything before the stopwatch, from the cache where nothing changed.
+
+    Args:
+        model: digest of the model's spec when the migration was planned.
+    """
+    key = _identity(cell, model)
     if (known := store.find("prepared", key, Prepared)) is not None:
         return known.model_copy(update={"cell": cell})  # the same work under another target's name and price
-    argument = {"cell": cell.model_dump(mode="json"), "store": str(store.root)}
+    argument = {"cell": cell.model_dump(mode="json"), "model": model, "store": str(store.root)}
     try:
         outcome = child.call("tasks.cells:prepare_here", argument, Readiness, timeout_s=PREPARE_TIMEOUT_S).outcome
-    except PipelineError as error:
+    except Terminal as error:
         outcome = Unmeasured(cell=cell, stage="build", reason=str(error))
     if isinstance(outcome, Unmeasured):
         log.info("%s: not measured, %s failed: %s", cell.name, outcome.stage, outcome.reason)
@@ -59,14 +66,13 @@ def prepare(cell: Cell, store: Store) -> Prepared | Unmeasured:
     return store.cached("prepared", key, Prepared, lambda: outcome)
 
 
-def _identity(cell: Cell) -> dict[str, Any]:
+def _identity(cell: Cell, model: str) -> dict[str, Any]:
     """Everything that could change what preparing a cell makes: model and data, recipe, runtime, this machine, our code."""
-    from model_zoo import entry as entry_of
     from tasks.backends import backend
 
     target = cell.target
     return {
-        "model": entry_of(cell.model).spec.digest,
+        "model": model,
         "recipe": cell.recipe.digest,
         "backend": cell.backend,
         "target": [target.arch, target.device, target.threads, target.simulation and target.simulation.digest],
@@ -85,7 +91,6 @@ def _code() -> str:
 
 def prepare_here(argument: dict) -> Readiness:
     """`prepare` inside the child: the chain of stages, and which of them stopped it."""
-    from model_zoo import entry as entry_of
     from tasks.backends import backend
     from tasks.build import build
     from tasks.export import export
@@ -98,7 +103,7 @@ def prepare_here(argument: dict) -> Readiness:
         return Readiness(outcome=Unmeasured(cell=cell, stage="plan", reason=reason))
     stage: Literal["export", "quantize", "build", "score"] = "export"
     try:
-        entry = entry_of(cell.model)
+        entry = _unchanged(cell.model, argument["model"])
         exported = export(entry, backend(cell.backend).wants, store)
         stage = "quantize"
         quantized = quantize(entry, exported, cell.recipe, store)
@@ -107,10 +112,20 @@ def prepare_here(argument: dict) -> Readiness:
         stage = "score"
         development = score(entry, engine, cell, "development", store)
         feeds = store_feeds(entry.requests(store, 1, REQUESTS), store)
-    except PipelineError as error:
+    except Terminal as error:
         return Readiness(outcome=Unmeasured(cell=cell, stage=stage, reason=str(error)))
     lineage = tuple(dict.fromkeys((quantized, exported)))
     return Readiness(outcome=Prepared(cell=cell, engine=engine, lineage=lineage, development=development, feeds=feeds))
+
+
+def _unchanged(name: str, model: str) -> "Entry":
+    """The model's entry, as it was when the migration was planned."""
+    from model_zoo import entry
+
+    found = entry(name)
+    if found.spec.digest != model:
+        raise BadModel(f"{name} was changed while it was being migrated", "start the migration again")
+    return found
 
 
 def clock(ready: Sequence[Prepared], workload: Workload, store: Store) -> list[Evidence | Unmeasured]:
@@ -137,32 +152,32 @@ def clock(ready: Sequence[Prepared], workload: Workload, store: Store) -> list[E
     ]
 
 
-def judge(evidence: Evidence, store: Store) -> Evidence | Unmeasured:
+def judge(evidence: Evidence, model: str, store: Store) -> Evidence | Unmeasured:
     """Add the score on evaluation data: of the very engine that was timed, on the same device."""
-    argument = {"cell": evidence.cell.model_dump(mode="json"), "engine": evidence.engine.model_dump(mode="json"), "store": str(store.root)}
+    facts = {"cell": evidence.cell.model_dump(mode="json"), "engine": evidence.engine.model_dump(mode="json")}
+    argument = {**facts, "model": model, "store": str(store.root)}
 
     def make() -> Score:
         return child.call("tasks.cells:judge_here", argument, Score, timeout_s=PREPARE_TIMEOUT_S)
 
     try:
-        score = store.cached("judged", [evidence.engine.sha256, _identity(evidence.cell)], Score, make)
-    except PipelineError as error:
+        score = store.cached("judged", [evidence.engine.sha256, _identity(evidence.cell, model)], Score, make)
+    except Terminal as error:
         return Unmeasured(cell=evidence.cell, stage="score", reason=str(error))
     return evidence.model_copy(update={"evaluation": score})
 
 
 def judge_here(argument: dict) -> Score:
     """`judge` inside the child."""
-    from model_zoo import entry as entry_of
     from tasks.measure.accuracy import score
 
     cell, engine = Cell.model_validate(argument["cell"]), Artifact.model_validate(argument["engine"])
-    return score(entry_of(cell.model), engine, cell, "evaluation", Store(Path(argument["store"])))
+    return score(_unchanged(cell.model, argument["model"]), engine, cell, "evaluation", Store(Path(argument["store"])))
 
 
 class Steps(NamedTuple):
     """The steps as a sweep calls them: plain functions, or the same as Prefect tasks (`tasks.stages`)."""
 
-    prepare: Callable[[Cell, Store], Prepared | Unmeasured] = prepare
+    prepare: Callable[[Cell, str, Store], Prepared | Unmeasured] = prepare
     clock: Callable[[Sequence[Prepared], Workload, Store], list[Evidence | Unmeasured]] = clock
-    judge: Callable[[Evidence, Store], Evidence | Unmeasured] = judge
+    judge: Callable[[Evidence, str, Store], Evidence | Unmeasured] = judge

@@ -1,6 +1,5 @@
 """From evidence to a verdict: which cells go on from the screen, and whether one of them may replace the baseline."""
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -12,7 +11,6 @@ from tasks.units import change, usd
 from tasks.validity import validity
 
 __all__ = ["decide", "shortlist"]
-log = logging.getLogger("crossgrade")
 
 
 def decide(request: Request, outcomes: Sequence[Outcome], costs: Sequence[Cost], no_quotes: Mapping[str, str], store: Store) -> Decision:

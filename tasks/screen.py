@@ -1,6 +1,5 @@
 """What a screen is for: to drop what clearly will not do, and to choose the few that are worth a valid measurement."""
 
-import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,6 @@ from tasks.facts import Evidence, Outcome, Policy, Score, Unmeasured
 from tasks.store import Store
 
 DEAD_HEAT = 0.02  # rates that differ by less are one rate to a screen of a second
-log = logging.getLogger("crossgrade")
 
 
 def shortlist(outcomes: Sequence[Outcome], reference: Score | None, policy: Policy, store: Store) -> tuple[list[str], dict[str, str]]:

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable, Iterator
 
+from tasks.checks import Problem
 from tasks.facts import Check, Evidence, Policy, Repeat
 from tasks.store import Store
 
 SPOILS = ("ran on ", "the clock went backwards", "samples took no time at all")  # what a repeat may say that makes its numbers worthless
 FOREIGN = re.compile(r"other work kept (\d+\.\d+) of the cores busy")
 CROWDED = 0.25  # of its cores: a cell that shares more than that is slowed down by what is not itself
-Problem = tuple[str, str]  # what is wrong, and what to do about it
 
 
 def validity(baseline: Evidence, candidate: Evidence, policy: Policy, store: Store) -> Check:
