@@ -294,6 +294,9 @@ class Repeat(Fact):
     first_inference_ms: float = Field(ge=0)
     peak_rss_bytes: int = Field(ge=0)
     started: datetime
+    foreign_cores: float | None = Field(
+        None, ge=0, exclude_if=lambda cores: cores is None, description="cores' worth of work that others did on this process's cores"
+    )
     warnings: tuple[str, ...] = ()
 
 

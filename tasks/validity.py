@@ -1,6 +1,5 @@
 """May these numbers decide anything, and may they be compared? The gate before all others."""
 
-import re
 from collections.abc import Callable, Iterator
 
 from tasks.checks import Problem
@@ -8,7 +7,6 @@ from tasks.facts import Check, Evidence, Policy, Repeat
 from tasks.store import Store
 
 SPOILS = ("ran on ", "the clock went backwards", "samples took no time at all")  # what a repeat may say that makes its numbers worthless
-FOREIGN = re.compile(r"other work kept (\d+\.\d+) of the cores busy")
 CROWDED = 0.25  # of its cores: a cell that shares more than that is slowed down by what is not itself
 
 
@@ -61,18 +59,12 @@ def _short(evidence: Evidence, policy: Policy, who: str) -> Iterator[Problem]:
         yield f"{who}{len(repeats)} repeats, the policy asks for {policy.valid.repeats}", f"{missing} more repeats in fresh processes"
     if 2 * (unstable := sum(map(_unstable, repeats))) > len(repeats):
         yield f"{who}unstable in {unstable} of {len(repeats)} repeats", "measure again on a quiet machine"
-    if 2 * (shared := sum(_foreign_cores(repeat) > CROWDED * evidence.cell.target.threads for repeat in repeats)) > len(repeats):
+    if 2 * (shared := sum((repeat.foreign_cores or 0) > CROWDED * evidence.cell.target.threads for repeat in repeats)) > len(repeats):
         yield f"{who}other work on its cores in {shared} of {len(repeats)} repeats", "measure again on a quiet machine"
 
 
 def _unstable(repeat: Repeat) -> bool:
     return any(warning.startswith("unstable") for warning in repeat.warnings)
-
-
-def _foreign_cores(repeat: Repeat) -> float:
-    """Cores that other processes kept busy, as the repeat's warning says (`tasks.host.crowded`)."""
-    found = [FOREIGN.match(warning) for warning in repeat.warnings]
-    return max((float(match[1]) for match in found if match), default=0.0)
 
 
 SAME: dict[str, Callable[[Evidence], object]] = {

@@ -185,7 +185,7 @@ def test_what_makes_numbers_worthless(store):
     """Another harness, too few repeats, a repeat on another device, tuned on the judged samples, a lost engine: none is proposed."""
     base, good = evidence(store, BASELINE, 2.1), evidence(store, INT8, 0.6)
     odd = good.timing.repeats[0].model_copy(update={"warnings": ("ran on cpu in fp32 with 2 threads, the first repeat on cpu",)})
-    crowd = good.timing.repeats[0].model_copy(update={"warnings": ("other work kept 0.6 of the cores busy",)})
+    crowd = good.timing.repeats[0].model_copy(update={"foreign_cores": 0.6})
     shaky = good.timing.repeats[0].model_copy(update={"warnings": ("unstable: the last third was 84% slower than the first",)})
     cases = {
         "other work on its cores in 5 of 5": changed_timing(store, repeats=(crowd,) * 5),
@@ -210,8 +210,8 @@ def test_what_makes_numbers_worthless(store):
 def test_a_passing_disturbance_does_not_spoil_a_measurement(store):
     """A minority of disturbed repeats, and a little foreign load, are noted and no more."""
     good = evidence(store, INT8, 0.6)
-    calm = good.timing.repeats[0].model_copy(update={"warnings": ("other work kept 0.2 of the cores busy",)})
-    loud = good.timing.repeats[0].model_copy(update={"warnings": ("other work kept 0.9 of the cores busy", "unstable: for a while")})
+    calm = good.timing.repeats[0].model_copy(update={"foreign_cores": 0.2})
+    loud = good.timing.repeats[0].model_copy(update={"foreign_cores": 0.9, "warnings": ("unstable: for a while",)})
     candidate = good.model_copy(update=changed_timing(store, repeats=(loud, loud, calm, calm, calm)))
     assert judged(store, evidence(store, BASELINE, 2.1), candidate).verdict == "propose"
 
@@ -219,7 +219,7 @@ def test_a_passing_disturbance_does_not_spoil_a_measurement(store):
 def test_a_disturbed_baseline_is_no_yardstick(store):
     """A saving against a baseline that was slowed down by other work is not proposed."""
     slowed = evidence(store, BASELINE, 2.1)
-    crowd = slowed.timing.repeats[0].model_copy(update={"warnings": ("other work kept 1.4 of the cores busy",)})
+    crowd = slowed.timing.repeats[0].model_copy(update={"foreign_cores": 1.4})
     slowed = slowed.model_copy(update={"timing": slowed.timing.model_copy(update={"repeats": (crowd,) * 5})})
     decision = judged(store, slowed, evidence(store, INT8, 0.6))
     assert decision.verdict == "inconclusive"

@@ -41,7 +41,7 @@ def once(argument: dict) -> Once:
         load_s = (time.perf_counter_ns() - begin) / 1e9
         quiet = Activity.now()
         seen = sample(session, feeds, job.workload)
-        warning = crowded(quiet.foreign_cores())
+        foreign_cores = quiet.foreign_cores()
         placement = session.placement
     repeat = Repeat(
         samples=store.put_array(seen.samples_ns),
@@ -52,7 +52,8 @@ def once(argument: dict) -> Once:
         first_inference_ms=seen.first_inference_ms,
         peak_rss_bytes=peak_rss_bytes(),
         started=started,
-        warnings=(*seen.warnings, *filter(None, [warning])),
+        foreign_cores=foreign_cores,
+        warnings=(*seen.warnings, *filter(None, [crowded(foreign_cores)])),
     )
     return Once(repeat=repeat, placement=placement, host=_host(job, placement))
 
