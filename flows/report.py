@@ -12,10 +12,9 @@ from prefect.exceptions import ObjectNotFound
 from tasks.errors import PipelineError
 from tasks.facts import Night, Record
 from tasks.publish import default_uri, publish
-from tasks.record import folder
 from tasks.report.markdown import markdown
-from tasks.report.plots import plots
-from tasks.store import Store, write_atomically
+from tasks.report.plots import plot_files
+from tasks.store import Store
 
 log = logging.getLogger("crossgrade")
 TITLES = {
@@ -27,8 +26,7 @@ TITLES = {
 
 def deliver(record: Record, store: Store) -> None:
     """Draw the plots beside the record and copy it to MLflow. The record is safe already: a server that is away is said, not raised."""
-    for name, image in plots(record, store).items():
-        write_atomically(folder(record.id, store) / name, image)
+    plot_files(record, store)
     try:
         address = to_mlflow(record, store)
         log.info("in MLflow: %s", address or f"experiment crossgrade/{record.model.id}; `crossgrade up` shows it")
@@ -43,8 +41,7 @@ def to_mlflow(record: Record, store: Store) -> str:
 
 async def in_prefect(record: Record, store: Store) -> None:
     """Put the decision card on the run's page, and ask for approval where there is something to approve."""
-    drawn = {title: folder(record.id, store) / name for name, title in TITLES.items()}
-    images = {title: path.read_bytes() for title, path in drawn.items() if path.exists()}
+    images = {TITLES[path.name]: path.read_bytes() for path in plot_files(record, store) if path.name in TITLES}
     await acreate_markdown_artifact(
         key=re.sub(r"[^a-z0-9]+", "-", f"migration-{record.model.id}"),  # by model: the artifact's own page is the model's history
         markdown=markdown(record, store, images=images),
