@@ -67,7 +67,7 @@ def _finding(cell: Cell, case: Case) -> Finding:
         return _found(cell, "inconclusive", (), _no_baseline(case))
     may_decide, placed = validity(baseline, candidate, policy, store), checks.placement(candidate, policy)
     if candidate.mode != "valid":
-        others = [outcome for outcome in case.known.values() if isinstance(outcome, Evidence)]
+        others = [known for known in case.known.values() if isinstance(known, Evidence) and known.cell != case.request.baseline]
         reason = reason_against(candidate, others, baseline.development, policy, store)
         return _found(cell, "hold", (placed, may_decide), f"screen only: {reason}")
     old, new = case.priced.get(case.request.baseline.name), case.priced.get(cell.name)
